@@ -11,6 +11,7 @@ from typing import Final
 from ..errors import MessageIllegalError
 from .constants import MAX_PROPERTIES_SIZE
 from .java_hash import java_hash
+from .text import decode_text
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -25,7 +26,7 @@ def parse(raw: bytes | str) -> dict[str, str]:
     Malformed UTF-8 becomes U+FFFD. Segments without a name or without a value are ignored, of several with
     one name the last wins, as in the original; :func:`defect` tells whether that drops anything.
     """
-    text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+    text = raw if isinstance(raw, str) else decode_text(raw)
     found: dict[str, str] = {}
     for segment in text.split(PROPERTY_SEPARATOR):
         name, separator, value = segment.partition(NAME_VALUE_SEPARATOR)

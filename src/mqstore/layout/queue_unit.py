@@ -14,7 +14,7 @@ QUEUE_UNIT: Final = struct.Struct(">qiq")
 
 
 class QueueUnit(NamedTuple):
-    """One unit: the place of a record, its size, its tags code (in the schedule topic: the time it is due)."""
+    """One unit: the place of a record, its size, a tags code (in the schedule topic: the time it is due)."""
 
     physical_offset: int
     size_bytes: int

@@ -22,6 +22,7 @@ from .hosts import decode_host
 from .message_id import encode_message_id
 from .rows import record_row
 from .tags import tags_code
+from .text import decode_text
 
 PREFIX: Final = struct.Struct(">ii")
 """Size and magic: all that a blank record has."""
@@ -106,7 +107,7 @@ class Record(NamedTuple):
     @property
     def topic(self) -> str:
         """The topic; malformed UTF-8 becomes U+FFFD (``topic_raw`` has the stored bytes)."""
-        return self.topic_raw.decode("utf-8", "replace")
+        return decode_text(self.topic_raw)
 
     @property
     def born_host(self) -> str:
@@ -131,7 +132,7 @@ class Record(NamedTuple):
     @property
     def properties_string(self) -> str:
         """The properties as stored, separators included; malformed UTF-8 becomes U+FFFD."""
-        return self.properties_raw.decode("utf-8", "replace")
+        return decode_text(self.properties_raw)
 
     @property
     def properties(self) -> dict[str, str]:
