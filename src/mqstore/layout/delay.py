@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..errors import UsageError
-from .constants import DEFAULT_DELAY_LEVELS, INT_MAX, UNKNOWN_LEVEL_DELAY_MS
+from .constants import DEFAULT_DELAY_LEVELS as DEFAULT_DELAY_LEVELS
+from .constants import INT_MAX, UNKNOWN_LEVEL_DELAY_MS
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"([0-9]{1,10})([smhd])", re.ASCII)
