@@ -1,0 +1,73 @@
+"""mqstore: an Apache RocketMQ-compatible message store.
+
+Everything meant for use is here::
+
+    import mqstore
+    from mqstore import Message
+
+    with mqstore.open("data") as store:
+        store.put(Message("orders", b"...", tags="paid", keys=["o-1"]))
+
+    view = mqstore.inspect("data")    # read-only, without a lock, beside a running writer
+
+Nothing heavy is loaded with it: Spark, Arrow and NumPy come in with :mod:`mqstore.spark` only.
+"""
+
+from mqstore.errors import (
+    CorruptConfigError,
+    CorruptFileError,
+    CorruptRecordError,
+    DamageError,
+    DiskFullError,
+    MessageIllegalError,
+    MqstoreError,
+    NotAStoreError,
+    NotWritableError,
+    StoreClosedError,
+    StoreIOError,
+    StoreLockedError,
+    UsageError,
+)
+from mqstore.layout.queue_unit import QueueUnit
+from mqstore.layout.record import Record
+from mqstore.store.config import FlushDiskType, StoreConfig
+from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
+from mqstore.store.status import BoundaryType, GetMessageStatus, PutMessageStatus
+from mqstore.store.store import Store
+from mqstore.store.store import open_store as open
+from mqstore.store.view import StoreView
+from mqstore.store.view import StoreView as inspect
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundaryType",
+    "CorruptConfigError",
+    "CorruptFileError",
+    "CorruptRecordError",
+    "DamageError",
+    "DiskFullError",
+    "FlushDiskType",
+    "GetMessageStatus",
+    "GetResult",
+    "Message",
+    "MessageIllegalError",
+    "MqstoreError",
+    "NotAStoreError",
+    "NotWritableError",
+    "PutMessageStatus",
+    "PutResult",
+    "QueryResult",
+    "QueueInfo",
+    "QueueUnit",
+    "Record",
+    "Store",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreIOError",
+    "StoreLockedError",
+    "StoreView",
+    "UsageError",
+    "inspect",
+    "open",
+]

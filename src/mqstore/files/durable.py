@@ -1,0 +1,196 @@
+"""The operations that must reach the disk, and in which order.
+
+Every sync, creation, rename and removal that the store's promises rest on goes through this module, so that a test
+can stand in here, see what had been synced at any moment and drop the rest.
+
+A file's bytes are safe after :func:`sync_file`; its *name* is safe only after :func:`sync_directory` on the
+directory that holds it. Forgetting the second is how a whole new file vanishes at a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from mqstore import errors
+
+_ZEROS = bytes(1 << 20)
+
+
+def sync_file(fd: int, path: str | os.PathLike[str]) -> None:
+    """Force the written bytes of ``fd`` to the device, with the metadata needed to read them back.
+
+    The call drops the GIL while the device works, which ``mmap.flush`` does not.
+
+    Raises:
+        StoreIOError: the device reported a failure. The pages may be lost: the caller must stop acknowledging.
+    """
+    try:
+        os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
+    except OSError as error:
+        raise errors.from_os_error(error, "sync file", path) from error
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Force the names inside directory ``path`` (created, renamed, removed) to the device."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise errors.from_os_error(error, "sync directory", path) from error
+
+
+def make_directories(path: Path) -> None:
+    """Create directory ``path`` and its missing parents, each one's name made durable."""
+    missing = []
+    probe = path
+    while not probe.exists():
+        missing.append(probe)
+        probe = probe.parent
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.from_os_error(error, "create directory", path) from error
+    for created in reversed(missing):
+        sync_directory(created.parent)
+
+
+def create_file(path: Path, size_bytes: int) -> int:
+    """Create ``path`` as a sparse file of ``size_bytes`` zeros and return its descriptor, open for read and write.
+
+    The name is not durable yet: the caller syncs the directory, once for several files if it likes.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size_bytes)
+        except BaseException:
+            os.close(fd)
+            raise
+    except OSError as error:
+        raise errors.from_os_error(error, "create file", path) from error
+    return fd
+
+
+def remove_file(path: Path) -> None:
+    """Remove ``path`` if it is there; the caller syncs the directory."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise errors.from_os_error(error, "remove file", path) from error
+
+
+def reserve(fd: int, start: int, end: int, path: str | os.PathLike[str]) -> None:
+    """Make sure that the device has room for bytes [start, end) of ``fd``, without changing what they read as.
+
+    A page written through a map that the device cannot store kills the process with SIGBUS; asking here first turns
+    that into :class:`~mqstore.errors.DiskFullError`.
+    """
+    if end <= start:
+        return
+    try:
+        os.posix_fallocate(fd, start, end - start)
+    except OSError as error:
+        raise errors.from_os_error(error, "reserve space", path) from error
+
+
+def write_at(fd: int, data: bytes | memoryview, position: int, path: str | os.PathLike[str]) -> None:
+    """Write all of ``data`` at ``position``, however many calls the operating system needs for it."""
+    view = memoryview(data)
+    try:
+        while view:
+            written = os.pwrite(fd, view, position)
+            view = view[written:]
+            position += written
+    except OSError as error:
+        raise errors.from_os_error(error, "write", path) from error
+
+
+def set_file_end(path: Path, position: int, size_bytes: int) -> None:
+    """Make everything from ``position`` on read as zeros, give the file ``size_bytes``, and make both durable."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise errors.from_os_error(error, "open file", path) from error
+    try:
+        length = os.fstat(fd).st_size
+        changed = zero_from(fd, position, min(length, size_bytes), path)
+        if length != size_bytes:
+            os.ftruncate(fd, size_bytes)
+        if changed or length != size_bytes:
+            sync_file(fd, path)
+    except OSError as error:
+        raise errors.from_os_error(error, "resize file", path) from error
+    finally:
+        os.close(fd)
+
+
+def zero_from(fd: int, start: int, size_bytes: int, path: str | os.PathLike[str]) -> bool:
+    """Turn bytes [start, size_bytes) into zeros where they are not, and say whether any were not.
+
+    Holes are skipped, so that a sparse file stays sparse. The caller syncs.
+    """
+    changed = False
+    position = start
+    try:
+        while position < size_bytes:
+            position = _next_data(fd, position, size_bytes)
+            if position >= size_bytes:
+                break
+            chunk = os.pread(fd, min(len(_ZEROS), size_bytes - position), position)
+            if not chunk:
+                break
+            if chunk.strip(b"\0"):
+                write_at(fd, memoryview(_ZEROS)[: len(chunk)], position, path)
+                changed = True
+            position += len(chunk)
+    except OSError as error:
+        raise errors.from_os_error(error, "cut the tail of file", path) from error
+    return changed
+
+
+def _next_data(fd: int, position: int, size_bytes: int) -> int:
+    """The first byte at or after ``position`` that is not in a hole, or ``size_bytes``."""
+    if not hasattr(os, "SEEK_DATA"):
+        return position
+    try:
+        return os.lseek(fd, position, os.SEEK_DATA)
+    except OSError:
+        # ENXIO: nothing but hole up to the end of the file; other answers mean the file system cannot tell.
+        return size_bytes if os.fstat(fd).st_size <= position or _is_hole_to_end(fd, position) else position
+
+
+def _is_hole_to_end(fd: int, position: int) -> bool:
+    try:
+        os.lseek(fd, position, os.SEEK_HOLE)
+    except OSError:
+        return False
+    return True
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put ``data`` in place of file ``path`` so that a crash leaves the old content or the new, never a mix.
+
+    The temporary file lies in the same directory: a rename does not cross devices.
+    """
+    temporary = ""
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            write_at(fd, data, 0, temporary)
+            os.fchmod(fd, 0o644)
+            sync_file(fd, temporary)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise errors.from_os_error(error, "replace file", path) from error
+    sync_directory(path.parent)

@@ -1,0 +1,137 @@
+"""Which files a queue of files consists of, over one directory or several, and what is wrong with them.
+
+A queue of files is a set of equal-sized files, each named by its start offset: 20 decimal digits
+(docs/format/directory.md). Taking stock never changes anything and never stops at the first fault: the faults are
+returned as problems, and the caller decides which of them it can live with.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqstore import errors
+
+NAME_DIGITS = 20
+
+
+class ProblemKind(enum.Enum):
+    """What can be wrong with a queue of files."""
+
+    FOREIGN = "a name that is not 20 digits"
+    EMPTY = "a file of length 0"
+    WRONG_SIZE = "a file of another length"
+    DUPLICATE = "the same start offset in two directories"
+    HOLE = "a hole between files"
+    OVERLAP = "files that overlap"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault of an inventory: its kind, the path concerned and the facts."""
+
+    kind: ProblemKind
+    path: Path
+    expected: object = None
+    found: object = None
+
+    def to_error(self, hint: str | None = None) -> errors.CorruptFileError:
+        """This fault as an exception."""
+        return errors.CorruptFileError(
+            self.kind.value, path=self.path, expected=self.expected, found=self.found, hint=hint
+        )
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file: its start offset in the queue, its path and its length on disk in bytes."""
+
+    start: int
+    path: Path
+    length: int
+
+
+@dataclass
+class Inventory:
+    """Files in order of their start offsets, the size each of them should have, and the problems met."""
+
+    entries: list[FileEntry]
+    size_bytes: int
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def start(self) -> int:
+        """Start offset of the first file, 0 when there is none."""
+        return self.entries[0].start if self.entries else 0
+
+    @property
+    def end(self) -> int:
+        """Offset just past the last file's full size, 0 when there is none."""
+        return self.entries[-1].start + self.size_bytes if self.entries else 0
+
+
+def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -> Inventory:
+    """List the files of all ``directories``.
+
+    Args:
+        directories: where to look; one that does not exist counts as empty.
+        size_bytes: the size that every file should have. None: found out, from the distance of names where there
+            are two files, else from the length of the only one.
+
+    Raises:
+        StoreIOError: a directory could not be read. That is not the same as an empty one.
+    """
+    entries: list[FileEntry] = []
+    problems: list[Problem] = []
+    for directory in directories:
+        for path, length in _list_files(directory):
+            if len(path.name) == NAME_DIGITS and path.name.isascii() and path.name.isdigit():
+                entries.append(FileEntry(int(path.name), path, length))
+            else:
+                problems.append(Problem(ProblemKind.FOREIGN, path, expected="20 digits", found=path.name))
+    entries.sort(key=lambda entry: entry.start)
+    size = size_bytes if size_bytes is not None else infer_size(entries)
+    problems.extend(_find_problems(entries, size))
+    return Inventory(entries, size, problems)
+
+
+def infer_size(entries: list[FileEntry]) -> int:
+    """The common size of ``entries`` (ordered by start), 0 when there is nothing to tell it from."""
+    gaps = [b.start - a.start for a, b in zip(entries, entries[1:], strict=False) if b.start > a.start]
+    lengths = [entry.length for entry in entries if entry.length]
+    if gaps and min(gaps) <= max(lengths, default=0):
+        return min(gaps)
+    return max(lengths, default=0)
+
+
+def _list_files(directory: Path) -> list[tuple[Path, int]]:
+    try:
+        with os.scandir(directory) as scan:
+            return [(directory / item.name, item.stat().st_size) for item in scan if item.is_file()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.from_os_error(error, "list directory", directory) from error
+
+
+def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
+    problems = []
+    for entry in entries:
+        if entry.length == 0:
+            problems.append(Problem(ProblemKind.EMPTY, entry.path, size_bytes, 0))
+        elif entry.length != size_bytes:
+            problems.append(Problem(ProblemKind.WRONG_SIZE, entry.path, size_bytes, entry.length))
+    for before, after in zip(entries, entries[1:], strict=False):
+        gap = after.start - before.start
+        if gap == 0:
+            problems.append(Problem(ProblemKind.DUPLICATE, after.path, "one file of this name", before.path))
+        elif gap > size_bytes:
+            problems.append(
+                Problem(ProblemKind.HOLE, after.path, f"a file at {before.start + size_bytes}", f"next at {after.start}")
+            )
+        elif gap < size_bytes:
+            problems.append(Problem(ProblemKind.OVERLAP, after.path, before.start + size_bytes, after.start))
+    return problems

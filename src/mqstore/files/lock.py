@@ -1,0 +1,87 @@
+"""The lock that keeps a second writer out of a store.
+
+It is the same lock the Java store takes: an exclusive POSIX lock on byte 0 of the file ``lock``
+(docs/format/directory.md), so that each keeps the other out. POSIX locks do not see a second open in the same
+process and are dropped when any descriptor of the file closes; a table of held paths covers the first, and nothing
+else in this package may open the file, which covers the second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import threading
+from pathlib import Path
+
+from mqstore import errors
+
+_CONTENT = b"lock"
+_FLOCK = struct.Struct("hhqqi4x")  # short l_type, l_whence; off_t l_start, l_len; pid_t l_pid (Linux, 64 bit)
+
+_held: set[Path] = set()
+_held_guard = threading.Lock()
+
+
+class StoreLock:
+    """An exclusive lock on a store directory, held from construction until :meth:`release`."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock at once or fail at once.
+
+        Raises:
+            StoreLockedError: this or another process holds it; ``found`` names the holder where that can be known.
+            StoreIOError: the lock file could not be opened or the file system has no locks.
+        """
+        self._path = path.resolve()
+        with _held_guard:
+            if self._path in _held:
+                raise _locked(path, f"process {os.getpid()} (this one)")
+            self._fd = self._acquire(path)
+            _held.add(self._path)
+
+    @staticmethod
+    def _acquire(path: Path) -> int:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise errors.from_os_error(error, "open the lock file", path) from error
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(fd, _CONTENT, 0)
+        except OSError as error:
+            holder = _holder(fd)
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise _locked(path, holder) from None
+            raise errors.from_os_error(error, "lock the store", path) from error
+        return fd
+
+    def release(self) -> None:
+        """Give the lock up. The file stays, as the Java store leaves it."""
+        with _held_guard:
+            _held.discard(self._path)
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def _holder(fd: int) -> str:
+    """Who holds the lock on byte 0, in words."""
+    with contextlib.suppress(OSError, struct.error):
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))[4]
+        if pid > 0:
+            return f"process {pid}"
+    return "another process"
+
+
+def _locked(path: Path, holder: str) -> errors.StoreLockedError:
+    return errors.StoreLockedError(
+        "the store is open for writing elsewhere",
+        path=path,
+        found=f"locked by {holder}",
+        hint="close it there, or read it beside the writer with mqstore.inspect",
+    )

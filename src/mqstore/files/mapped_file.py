@@ -1,0 +1,100 @@
+"""One file of fixed size, mapped for writing, with its space reserved ahead of the writer.
+
+The file is sparse until used. Before a page is touched through the map, :meth:`MappedFile.reserve` asks the device
+for it, a window at a time: a full disk is an error there and never a SIGBUS later.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+
+RESERVE_WINDOW_BYTES = 16 << 20
+
+
+class MappedFile:
+    """A mapped file open for reading and writing.
+
+    Attributes:
+        path: where it lies.
+        size_bytes: its fixed length.
+        start: offset of its first byte in the queue of files it belongs to; 0 for a file that stands alone.
+        buffer: the map; valid until :meth:`close`.
+    """
+
+    def __init__(self, path: Path, size_bytes: int, *, start: int = 0, create: bool = False) -> None:
+        """Open ``path``, or create it with ``create`` and make it and its name durable.
+
+        Raises:
+            CorruptFileError: the file exists with another length.
+            DiskFullError, StoreIOError: it could not be created, opened or mapped.
+        """
+        self.path = path
+        self.size_bytes = size_bytes
+        self.start = start
+        self._fd = durable.create_file(path, size_bytes) if create else self._open(path)
+        try:
+            length = os.fstat(self._fd).st_size
+            if length != size_bytes:
+                raise errors.CorruptFileError(
+                    "file has the wrong length", path=path, expected=size_bytes, found=length,
+                    hint="check the configured file sizes, or run mqstore check",
+                )  # fmt: skip
+            self.buffer = self._map(path)
+            if create:
+                durable.sync_file(self._fd, path)
+                durable.sync_directory(path.parent)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._reserved_to = 0
+
+    @staticmethod
+    def _open(path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise errors.from_os_error(error, "open file", path) from error
+
+    def _map(self, path: Path) -> mmap.mmap:
+        try:
+            return mmap.mmap(self._fd, self.size_bytes)
+        except OSError as error:
+            raise errors.from_os_error(error, "map file", path) from error
+
+    def reserve(self, end: int) -> None:
+        """Make bytes up to ``end`` (file position) safe to write through :attr:`buffer`.
+
+        Raises:
+            DiskFullError: the device has no room for them. Nothing was written.
+        """
+        if end <= self._reserved_to:
+            return
+        target = min(self.size_bytes, end + RESERVE_WINDOW_BYTES)
+        try:
+            durable.reserve(self._fd, self._reserved_to, target, self.path)
+        except errors.DiskFullError:
+            # The window may be more than what is left although the message itself still fits.
+            target = end
+            durable.reserve(self._fd, self._reserved_to, target, self.path)
+        self._reserved_to = target
+
+    def sync(self) -> None:
+        """Force everything written so far to the device."""
+        durable.sync_file(self._fd, self.path)
+
+    def zero_from(self, position: int) -> bool:
+        """Clear everything from ``position`` to the end; True if anything was there. The caller syncs."""
+        return durable.zero_from(self._fd, position, self.size_bytes, self.path)
+
+    def close(self) -> None:
+        """Unmap and close. Whatever was written stays in the page cache; it is not forced to the device."""
+        if self._fd < 0:
+            return
+        self.buffer.close()
+        os.close(self._fd)
+        self._fd = -1

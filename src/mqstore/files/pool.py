@@ -1,0 +1,138 @@
+"""Reading many files by position with few descriptors.
+
+A store with ten thousand queues has more files than a process may hold open. The pool opens files when they are
+first read and closes the one that has not been used for longest. Reads use ``pread``: the pages are the same that a
+live writer's maps show, no map can be cut away under the reader (SIGBUS), and a file that somebody shortens gives a
+short read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+
+DEFAULT_CAPACITY = 64
+
+
+@dataclass(eq=False)
+class _Slot:
+    """One open file and how many readers are inside it."""
+
+    fd: int
+    users: int = 0
+
+
+class FilePool:
+    """Open files for reading (or for reading and writing), at most ``capacity`` idle ones at a time.
+
+    Safe for use by several threads: a descriptor in use is never closed.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY, *, writable: bool = False) -> None:
+        self._capacity = max(1, capacity)
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, _Slot] = OrderedDict()
+        self._doomed: list[_Slot] = []
+
+    @contextmanager
+    def descriptor(self, path: Path) -> Iterator[int]:
+        """Give a descriptor of ``path``, valid inside the ``with`` block only.
+
+        Raises:
+            StoreIOError: the file could not be opened.
+        """
+        slot = self._take(path)
+        try:
+            yield slot.fd
+        finally:
+            self._give_back(slot)
+
+    @contextmanager
+    def created(self, path: Path, size_bytes: int) -> Iterator[int]:
+        """Create ``path`` with ``size_bytes`` zeros and give its descriptor; the file stays in the pool after."""
+        fd = durable.create_file(path, size_bytes)
+        with self._lock:
+            slot = self._open[path] = _Slot(fd, users=1)
+            self._evict()
+        try:
+            yield fd
+        finally:
+            self._give_back(slot)
+
+    def read(self, path: Path, position: int, size_bytes: int) -> bytes:
+        """Read up to ``size_bytes`` bytes at ``position``; fewer only at the end of the file."""
+        with self.descriptor(path) as fd:
+            try:
+                data = os.pread(fd, size_bytes, position)
+                while len(data) < size_bytes:
+                    more = os.pread(fd, size_bytes - len(data), position + len(data))
+                    if not more:
+                        break
+                    data += more
+            except OSError as error:
+                raise errors.from_os_error(error, "read", path) from error
+            return data
+
+    def forget(self, path: Path) -> None:
+        """Close ``path`` as soon as nobody uses it: it was removed, or replaced by another file."""
+        with self._lock:
+            slot = self._open.pop(path, None)
+            if slot is not None:
+                self._retire(slot)
+
+    def close(self) -> None:
+        """Close every file that is not in use, and the others when their user is done."""
+        with self._lock:
+            slots = list(self._open.values())
+            self._open.clear()
+            for slot in slots:
+                self._retire(slot)
+
+    def _take(self, path: Path) -> _Slot:
+        with self._lock:
+            slot = self._open.get(path)
+            if slot is None:
+                slot = _Slot(self._open_file(path))
+                self._open[path] = slot
+                self._evict()
+            else:
+                self._open.move_to_end(path)
+            slot.users += 1
+            return slot
+
+    def _open_file(self, path: Path) -> int:
+        try:
+            return os.open(path, self._flags)
+        except OSError as error:
+            raise errors.from_os_error(error, "open file", path) from error
+
+    def _give_back(self, slot: _Slot) -> None:
+        with self._lock:
+            slot.users -= 1
+            if slot.users == 0 and slot in self._doomed:
+                self._doomed.remove(slot)
+                os.close(slot.fd)
+
+    def _evict(self) -> None:
+        excess = len(self._open) - self._capacity
+        for path in list(self._open)[: -1] if excess > 0 else ():
+            if excess <= 0:
+                break
+            if self._open[path].users == 0:
+                os.close(self._open.pop(path).fd)
+                excess -= 1
+
+    def _retire(self, slot: _Slot) -> None:
+        if slot.users == 0:
+            os.close(slot.fd)
+        else:
+            self._doomed.append(slot)

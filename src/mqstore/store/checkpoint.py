@@ -1,0 +1,157 @@
+"""The two notes a store keeps on how far its files are known to be good.
+
+``checkpoint`` is RocketMQ's own (docs/format/checkpoint.md), written so that a real broker recovers right.
+``mqstore-dispatch.json`` is ours: the log offset up to which every queue and the index were complete and on the device.
+Both are hints. Recovery checks what they say against the files and does without them when they are missing or wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqstore import errors
+from mqstore.files import durable
+from mqstore.layout.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
+from mqstore.layout.record import Record
+from mqstore.store.dispatch import Dispatched
+from mqstore.store.index_reader import Geometry
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Lengths of a store's files in bytes, and the shape of its index files."""
+
+    commit_log: int
+    consume_queue: int
+    index: Geometry
+
+
+@dataclass(frozen=True)
+class DispatchCheckpoint:
+    """The derived files were complete for the records before ``log_offset``.
+
+    ``record_*`` describe the last of those records, to tell this log from another one of the same length.
+    """
+
+    log_offset: int
+    record_offset: int
+    record_size: int
+    record_crc: int
+    record_timestamp_ms: int
+    queue_ranges: dict[tuple[str, int], tuple[int, int]]
+    index_name: str | None
+    index_count: int
+    sizes: FileSizes
+
+    @classmethod
+    def of(cls, moment: Dispatched, record: Record | None, sizes: FileSizes) -> DispatchCheckpoint:
+        """The note for a moment of dispatch whose last record is ``record``."""
+        return cls(
+            moment.log_offset, moment.last_record_offset,
+            0 if record is None else record.total_size, 0 if record is None else record.body_crc,
+            0 if record is None else record.store_timestamp_ms,
+            moment.queue_ranges, moment.index_name, moment.index_count, sizes,
+        )  # fmt: skip
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        queues: dict[str, dict[str, list[int]]] = {}
+        for (topic, queue_id), (begin, end) in sorted(self.queue_ranges.items()):
+            queues.setdefault(topic, {})[str(queue_id)] = [begin, end]
+        content = {
+            "version": _VERSION,
+            "logOffset": self.log_offset,
+            "lastRecord": {
+                "offset": self.record_offset, "size": self.record_size, "bodyCRC": self.record_crc,
+                "storeTimestamp": self.record_timestamp_ms,
+            },
+            "fileSizes": {
+                "commitLog": self.sizes.commit_log, "consumeQueue": self.sizes.consume_queue,
+                "hashSlots": self.sizes.index.hash_slots, "indexEntries": self.sizes.index.max_entries,
+            },
+            "index": {"file": self.index_name, "count": self.index_count},
+            "queues": queues,
+        }  # fmt: skip
+        return json.dumps(content, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> DispatchCheckpoint:
+        """The file's content read back; ValueError, KeyError or TypeError when it is not of this form."""
+        content = json.loads(data)
+        if content["version"] != _VERSION:
+            raise ValueError("another version")
+        last, index, sizes = content["lastRecord"], content["index"], content["fileSizes"]
+        ranges = {
+            (topic, int(queue_id)): (_count(begin), _count(end))
+            for topic, queues in content["queues"].items()
+            for queue_id, (begin, end) in queues.items()
+        }
+        name = index["file"]
+        if name is not None and not isinstance(name, str):
+            raise TypeError("index file name")
+        return cls(
+            _count(content["logOffset"]), int(last["offset"]), int(last["size"]), int(last["bodyCRC"]),
+            int(last["storeTimestamp"]), ranges, name, _count(index["count"]),
+            FileSizes(
+                _size(sizes["commitLog"]), _size(sizes["consumeQueue"]),
+                Geometry(_size(sizes["hashSlots"]), _size(sizes["indexEntries"])),
+            ),
+        )  # fmt: skip
+
+    def describes(self, record: Record | None) -> bool:
+        """Whether ``record``, read at ``record_offset``, is the one noted."""
+        if record is None:
+            return self.record_offset < 0
+        noted = (self.record_size, self.record_crc, self.record_timestamp_ms)
+        return noted == (record.total_size, record.body_crc, record.store_timestamp_ms)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("not a count")
+    return value
+
+
+def _size(value: Any) -> int:
+    if _count(value) == 0:
+        raise ValueError("not a size")
+    return int(value)
+
+
+def load_dispatch_checkpoint(path: Path) -> DispatchCheckpoint | None:
+    """The note at ``path``; None when it is missing or cannot be made sense of, which costs time and no data."""
+    try:
+        return DispatchCheckpoint.from_json(path.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """RocketMQ's checkpoint; all zeros when the file is missing.
+
+    Raises:
+        CorruptFileError: it is shorter than its fields.
+        StoreIOError: it could not be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Checkpoint()
+    except OSError as error:
+        raise errors.from_os_error(error, "read checkpoint", path) from error
+    try:
+        return decode_checkpoint(data)
+    except errors.CorruptFileError as error:
+        error.path = str(path)
+        raise
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Put ``checkpoint`` in place, 4096 bytes, at once or not at all."""
+    data = encode_checkpoint(checkpoint)
+    durable.replace_file(path, data.ljust(CHECKPOINT_SIZE, b"\0"))

@@ -1,0 +1,209 @@
+"""The commit log of a running store: appending records under one lock.
+
+Only the newest file is mapped. Positions are physical offsets of the log: ``end_offset`` is where the next record
+goes, ``flushed_offset`` everything before which is on the device.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mqstore import errors, kernels
+from mqstore.files.mapped_file import MappedFile
+from mqstore.kernels.api import PreparedMessage
+from mqstore.layout.constants import BLANK_SIZE
+from mqstore.layout.record import encode_blank
+
+
+class Pending(NamedTuple):
+    """A record that is complete but for what only its place in the log decides."""
+
+    fields: PreparedMessage
+    size_bytes: int
+    queue_key: tuple[str, int] | None
+    """Queue whose next offset the record takes; None for records that are in no queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a record went."""
+
+    physical_offset: int
+    size_bytes: int
+    queue_offset: int
+    store_timestamp_ms: int
+
+
+class CommitLog:
+    """Appends records to the log's newest file and rolls to the next.
+
+    Attributes:
+        end_offset: where the next record goes.
+        flushed_offset: everything before it is on the device.
+        last_timestamp_ms: store time of the newest record; the next one is never earlier, whatever the clock does.
+        last_record_offset: physical offset of the newest record, -1 when there is none.
+    """
+
+    def __init__(self, directory: Path, file_size: int, on_roll: Callable[[], None]) -> None:
+        self._directory = directory
+        self.file_size = file_size
+        self._on_roll = on_roll
+        self._lock = threading.Lock()
+        self._file: MappedFile | None = None
+        self._unsynced: list[MappedFile] = []
+        self._files_guard = threading.Lock()
+        self.end_offset = 0
+        self.flushed_offset = 0
+        self.last_timestamp_ms = 0
+        self.last_record_offset = -1
+
+    def open_at(self, end_offset: int, last_timestamp_ms: int, last_record_offset: int) -> None:
+        """Go on at ``end_offset``, which recovery has found to be the end of the log and made durable."""
+        self.end_offset = self.flushed_offset = end_offset
+        self.last_timestamp_ms = last_timestamp_ms
+        self.last_record_offset = last_record_offset
+        start = end_offset - end_offset % self.file_size
+        path = self._path(start)
+        if path.exists():
+            self._file = MappedFile(path, self.file_size, start=start)
+
+    def _path(self, start: int) -> Path:
+        return self._directory / f"{start:020d}"
+
+    @property
+    def buffer_file(self) -> MappedFile | None:
+        """The file now appended to, None before the first record."""
+        return self._file
+
+    def append(self, records: Sequence[Pending], next_offsets: dict[tuple[str, int], int]) -> list[Appended]:
+        """Append ``records`` one behind the other into one file and give each its place.
+
+        Queue offsets are taken from ``next_offsets`` under the same lock, and only when all records are written: a
+        failed append leaves no trace.
+
+        Raises:
+            DiskFullError: no space; nothing was appended.
+            MessageIllegalError: the records do not fit into an empty file.
+        """
+        total = sum(record.size_bytes for record in records)
+        if total + BLANK_SIZE > self.file_size:
+            raise errors.MessageIllegalError(
+                "does not fit into one commit log file", expected=f"at most {self.file_size - BLANK_SIZE} bytes",
+                found=total, hint="put smaller batches, or raise mapped_file_size_commit_log",
+            )  # fmt: skip
+        with self._lock:
+            file = self._room_for(total)
+            position = self.end_offset - file.start
+            file.reserve(position + total)
+            timestamp_ms = max(time.time_ns() // 1_000_000, self.last_timestamp_ms)
+            offsets, taken = _queue_offsets(records, next_offsets)
+            self._write(file, position, total, records, offsets, timestamp_ms)
+            next_offsets.update(taken)
+            results = []
+            for record, queue_offset in zip(records, offsets, strict=True):
+                results.append(Appended(file.start + position, record.size_bytes, queue_offset, timestamp_ms))
+                position += record.size_bytes
+            self.last_timestamp_ms = timestamp_ms
+            self.last_record_offset = results[-1].physical_offset
+            self.end_offset += total
+            return results
+
+    def _write(
+        self, file: MappedFile, position: int, total: int, records: Sequence[Pending], offsets: list[int], timestamp_ms: int
+    ) -> None:
+        """Put the bytes of ``records`` at ``position``: all of them, or none."""
+        messages = [record.fields for record in records]
+        try:
+            sizes = kernels.put_batch(
+                file.buffer, position, self.file_size, file.start, timestamp_ms, offsets, messages
+            )
+            if sum(sizes) != total:
+                raise AssertionError(f"records took {sum(sizes)} bytes, {total} were reckoned")
+        except BaseException:
+            file.buffer[position : position + total] = bytes(total)
+            raise
+
+    def _room_for(self, size_bytes: int) -> MappedFile:
+        """The file in which ``size_bytes`` fit behind the log's end, closing the present one if they do not."""
+        file = self._file
+        if file is None:
+            file = self._file = self._create(self.end_offset - self.end_offset % self.file_size)
+        room = file.start + self.file_size - self.end_offset
+        if size_bytes + BLANK_SIZE <= room:
+            return file
+        following = self._create(file.start + self.file_size)
+        position = self.end_offset - file.start
+        if room >= BLANK_SIZE:
+            file.reserve(position + BLANK_SIZE)
+            file.buffer[position : position + BLANK_SIZE] = encode_blank(room)
+        with self._files_guard:
+            self._unsynced.append(file)
+        self._file = following
+        self.end_offset = following.start
+        self._on_roll()
+        return following
+
+    def _create(self, start: int) -> MappedFile:
+        path = self._path(start)
+        file = MappedFile(path, self.file_size, start=start, create=not path.exists())
+        if file.buffer[:BLANK_SIZE].strip(b"\0"):
+            file.close()
+            raise errors.CorruptFileError(
+                "the next commit log file is already in use", path=path, expected="no file, or a blank one",
+                found="data", hint="another process may write here; run mqstore check",
+            )  # fmt: skip
+        return file
+
+    def sync(self) -> int:
+        """Force everything appended so far to the device; the offset up to which that holds.
+
+        Raises:
+            StoreIOError: the device failed. Pages may be lost, so nothing more may be acknowledged.
+        """
+        with self._lock:
+            target = self.end_offset
+            current = self._file
+            with self._files_guard:
+                earlier, self._unsynced = self._unsynced, []
+        for file in earlier:
+            file.sync()
+            file.close()
+        if current is not None and target > self.flushed_offset:
+            current.sync()
+        self.flushed_offset = max(self.flushed_offset, target)
+        return target
+
+    def close(self) -> None:
+        """Sync and unmap."""
+        self.sync()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def is_durable(self) -> bool:
+        """Whether everything appended is on the device."""
+        return self.flushed_offset >= self.end_offset
+
+
+def _queue_offsets(
+    records: Sequence[Pending], next_offsets: dict[tuple[str, int], int]
+) -> tuple[list[int], dict[tuple[str, int], int]]:
+    """The queue offset of each record, and where each queue concerned goes on after them."""
+    taken: dict[tuple[str, int], int] = {}
+    offsets = []
+    for record in records:
+        key = record.queue_key
+        if key is None:
+            offsets.append(0)
+            continue
+        offset = taken.get(key)
+        if offset is None:
+            offset = next_offsets.get(key, 0)
+        offsets.append(offset)
+        taken[key] = offset + 1
+    return offsets, taken

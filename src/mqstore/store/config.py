@@ -1,0 +1,204 @@
+"""The settings of a store, under RocketMQ's names in snake_case and with RocketMQ's defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqstore import errors
+from mqstore.layout import delay
+from mqstore.layout.hosts import encode_host
+
+
+class FlushDiskType(str, enum.Enum):
+    """When ``put`` returns (docs/operations.md, section on promises)."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    """The log bytes are on the device: survives power loss."""
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    """The log bytes are in the page cache: survives the process, loses up to the flush interval at power loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """Settings of one store. Sizes in bytes, times in milliseconds, as the names say in RocketMQ.
+
+    Every field bears the name of the RocketMQ setting (``mappedFileSizeCommitLog`` is
+    ``mapped_file_size_commit_log``) and its default. The four file sizes left at None are taken from the files that
+    a directory already holds, and are RocketMQ's defaults in a new one.
+    """
+
+    mapped_file_size_commit_log: int | None = None
+    """Length of a commit log file; 1 GiB in a new store."""
+    mapped_file_size_consume_queue: int | None = None
+    """Length of a consume queue file, a multiple of 20; 6,000,000 in a new store."""
+    max_hash_slot_num: int | None = None
+    """Hash slots of an index file; 5,000,000 in a new store."""
+    max_index_num: int | None = None
+    """Entries of an index file, one of them unused; 20,000,000 in a new store."""
+
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    flush_interval_commit_log: int = 500
+    """Milliseconds between syncs of the log under ASYNC_FLUSH."""
+    flush_interval_consume_queue: int = 1000
+    """Milliseconds between syncs of the queues' files."""
+    flush_consume_queue_thorough_interval: int = 60_000
+    """Milliseconds between checkpoints of the derived files."""
+    sync_flush_timeout: int = 5_000
+    """Milliseconds a SYNC_FLUSH put waits before it answers FLUSH_DISK_TIMEOUT."""
+
+    max_message_size: int = 4 << 20
+    """Largest body in bytes."""
+    message_index_enable: bool = True
+    message_delay_level: str = delay.DEFAULT_DELAY_LEVELS
+    default_topic_queue_nums: int = 8
+    """Queues given to a topic that is first seen in a put."""
+    auto_create_topic_enable: bool = True
+
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_filter_message_size: int = 16_000
+    """Bytes of queue units looked at by one get, at least 20 for each message asked for."""
+    max_msgs_num_batch: int = 64
+    """Most messages one key query gives, unless it asks for more."""
+    flush_consumer_offset_interval: int = 5_000
+    """Milliseconds between saves of the consumer offsets."""
+
+    broker_name: str = "DEFAULT_BROKER"
+    broker_ip1: str = "127.0.0.1"
+    listen_port: int = 10911
+
+    def __post_init__(self) -> None:
+        for name in ("mapped_file_size_commit_log", "max_hash_slot_num", "max_index_num", "max_message_size",
+                     "default_topic_queue_nums", "sync_flush_timeout"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise _bad_value(name, "a whole number above 0", value)
+        if self.max_index_num is not None and self.max_index_num < 2:
+            raise _bad_value("max_index_num", "at least 2, since entry 0 is never used", self.max_index_num)
+        size = self.mapped_file_size_consume_queue
+        if size is not None:
+            if not isinstance(size, int) or size < 1:
+                raise _bad_value("mapped_file_size_consume_queue", "a whole number above 0", size)
+            # RocketMQ rounds up to whole units, and so must we to name files alike.
+            object.__setattr__(self, "mapped_file_size_consume_queue", -(-size // 20) * 20)
+        try:
+            object.__setattr__(self, "flush_disk_type", FlushDiskType(self.flush_disk_type))
+        except ValueError:
+            raise _bad_value("flush_disk_type", "SYNC_FLUSH or ASYNC_FLUSH", self.flush_disk_type) from None
+        delay.parse_delay_levels(self.message_delay_level)
+        self.store_host()
+
+    def store_host(self) -> bytes:
+        """``broker_ip1:listen_port`` as the record field (docs/format/commit-log.md)."""
+        return encode_host(f"{self.broker_ip1}:{self.listen_port}")
+
+    @classmethod
+    def from_mapping(cls, settings: dict[str, Any]) -> StoreConfig:
+        """Make a configuration from keyword settings; an unknown name is an error, not ignored.
+
+        Raises:
+            UsageError: unknown name (``hint`` gives the nearest one) or a value out of range.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise errors.UsageError("unknown setting", found=name, hint=_suggest(name, known))
+        return cls(**settings)
+
+    @classmethod
+    def from_broker_conf(cls, path: str | Path) -> StoreConfig:
+        """Read a broker's ``broker.conf`` (Java properties, RocketMQ's own key names).
+
+        Keys that belong to the broker around the store (name server, ports, replication, thread pools) are known
+        and passed over; a key that is neither is refused.
+
+        Raises:
+            StoreIOError: the file could not be read.
+            UsageError: an unknown key or a value that cannot be meant.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise errors.from_os_error(error, "read configuration", path) from error
+        fields = {_camel(field.name): field for field in dataclasses.fields(cls)}
+        settings: dict[str, Any] = {}
+        for key, value in parse_properties(text).items():
+            if key in fields:
+                settings[fields[key].name] = _convert(str(fields[key].type), value, key)
+            elif key not in BROKER_ONLY_KEYS:
+                raise errors.UsageError("unknown setting", path=path, found=key, hint=_suggest(key, set(fields)))
+        return cls(**settings)
+
+
+BROKER_ONLY_KEYS = frozenset(
+    """
+    accessMessageInMemoryMaxRatio aclEnable autoCreateSubscriptionGroup brokerClusterName brokerId brokerIP2
+    brokerPermission brokerRole checkCRCOnRecover cleanFileForciblyEnable cleanResourceInterval
+    clusterTopicEnable brokerTopicEnable commitCommitLogLeastPages commitCommitLogThoroughInterval
+    commitIntervalCommitLog bitMapLengthConsumeQueueExt debugLockEnable defaultQueryMaxNum
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteWhen destroyMapedFileIntervalForcibly
+    diskFallRecorded diskMaxUsedSpaceRatio duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
+    enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
+    enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
+    fileReservedTime filterDataCleanTimeSpan filterSupportRetry flushCommitLogLeastPages
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushDelayOffsetInterval
+    flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort haMasterAddress haSendHeartbeatInterval
+    haSlaveFallbehindMax haTransferBatchSize longPollingEnable mappedFileSizeConsumeQueueExt
+    maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk messageIndexSafe
+    namesrvAddr offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater pullMessageThreadPoolNums
+    queryMessageThreadPoolNums readOnlyCommitLogStorePaths redeleteHangedFileInterval registerNameServerPeriod
+    rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
+    slaveTimeout storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex storePathRootDir
+    storeCheckpoint timerWheelEnable traceTopicEnable transactionCheckInterval transactionCheckMax
+    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    useReentrantLockWhenPutMessage warmMapedFileEnable
+    """.split()
+)
+"""Keys of a ``broker.conf`` that concern the broker, replication or services outside this store."""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The pairs of a Java properties text: ``#`` and ``!`` comments, ``=`` or ``:`` between name and value."""
+    pairs = {}
+    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            name, _, value = re.sub(r"^([^=:\s]+)\s*[=:\s]\s*", "\\1\0", line, count=1).partition("\0")
+            pairs[name] = value.strip()
+    return pairs
+
+
+def _camel(name: str) -> str:
+    if name == "broker_ip1":
+        return "brokerIP1"
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _convert(kind: str, value: str, key: str) -> Any:
+    if kind.startswith("int"):
+        try:
+            return int(value)
+        except ValueError:
+            raise _bad_value(key, "a whole number", value) from None
+    if kind == "bool":
+        if value.lower() not in ("true", "false"):
+            raise _bad_value(key, "true or false", value)
+        return value.lower() == "true"
+    return value
+
+
+def _bad_value(name: str, expected: str, found: object) -> errors.UsageError:
+    return errors.UsageError(f"setting {name} has a value that cannot be meant", expected=expected, found=repr(found))
+
+
+def _suggest(name: str, known: set[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else "see docs/operations.md for the settings"

@@ -1,0 +1,150 @@
+"""One consume queue of a running store: where dispatch puts its units.
+
+Queue files are derived and never on the way of an acknowledgement: they are written with ``pwrite`` (a full disk is
+an error, not a SIGBUS) and synced in the background. Every unit has one place, so writing it again changes nothing;
+that is what makes dispatch repeatable after any crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from mqstore.files import durable
+from mqstore.files.inventory import FileEntry, Inventory
+from mqstore.files.pool import FilePool
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
+from mqstore.store.queue_reader import QueueReader
+
+_PRE_BLANK = encode_unit(PRE_BLANK)
+
+
+class ConsumeQueue(QueueReader):
+    """A queue that is appended to by one thread, the dispatcher, and read by many.
+
+    Attributes:
+        min_offset: first unit whose record is still in the log.
+        max_offset: one past the last unit.
+        compare_before_write: leave units alone that are already as they should be; for rebuilding in place.
+    """
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, pool: FilePool, file_size: int):
+        super().__init__(topic, queue_id, directory, pool, file_size)
+        self._size = file_size
+        self._unsynced_guard = threading.Lock()
+        self._unsynced: set[Path] = set()  # files, and the directory when names in it changed
+        self.min_offset = 0
+        self.max_offset = 0
+        self.compare_before_write = False
+
+    def put(self, first_offset: int, units: bytes) -> None:
+        """Write ``units`` at ``first_offset`` and what follows; the queue then ends no earlier than behind them.
+
+        Where the queue is empty, or ends before ``first_offset`` because the log's older part is gone, fillers
+        stand for what is missing and the queue's minimum moves up to ``first_offset``.
+
+        Raises:
+            DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
+        """
+        if first_offset > self.max_offset:
+            self._fill(first_offset)
+        elif self.max_offset == self.min_offset and not self.inventory.entries:
+            self.min_offset = first_offset
+        self._write(first_offset * QUEUE_UNIT_SIZE, units)
+        end = first_offset + len(units) // QUEUE_UNIT_SIZE
+        if end > self.max_offset:
+            self.max_offset = end
+
+    def _fill(self, first_offset: int) -> None:
+        """Put fillers from the queue's end, or the start of the file in question, up to ``first_offset``."""
+        start = first_offset * QUEUE_UNIT_SIZE
+        begin = start - start % self._size
+        if self.inventory.entries:
+            begin = max(begin, self.max_offset * QUEUE_UNIT_SIZE)
+        if begin < start:
+            self._write(begin, _PRE_BLANK * ((start - begin) // QUEUE_UNIT_SIZE))
+        self.min_offset = first_offset
+
+    def _write(self, position: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            entry = self.entry_at(position) or self._create(position - position % self._size)
+            part = view[: entry.start + self._size - position]
+            if not (self.compare_before_write and self._pool.read(entry.path, position - entry.start, len(part)) == part):
+                with self._pool.descriptor(entry.path) as fd:
+                    durable.write_at(fd, part, position - entry.start, entry.path)
+                self._mark(entry.path)
+            position += len(part)
+            view = view[len(part) :]
+
+    def _create(self, start: int) -> FileEntry:
+        durable.make_directories(self.directory)
+        entry = FileEntry(start, self.directory / f"{start:020d}", self._size)
+        with self._pool.created(entry.path, self._size):
+            self._list([*self.inventory.entries, entry])
+        return entry
+
+    def _list(self, entries: list[FileEntry]) -> None:
+        """Put a new list of files in place in one step: readers hold on to the one they have."""
+        self._listed = Inventory(sorted(entries, key=lambda one: one.start), self._size)
+        self._mark(self.directory)
+
+    def _mark(self, path: Path) -> None:
+        with self._unsynced_guard:
+            self._unsynced.add(path)
+
+    def sync(self) -> None:
+        """Force what was written since the last call to the device. Only the flush thread and close call this."""
+        with self._unsynced_guard:
+            unsynced, self._unsynced = self._unsynced, set()
+        try:
+            for path in sorted(unsynced, reverse=True):  # files before the directory that names them
+                self._sync_path(path)
+                unsynced.discard(path)
+        finally:
+            with self._unsynced_guard:
+                self._unsynced |= unsynced
+
+    def _sync_path(self, path: Path) -> None:
+        if path == self.directory:
+            durable.sync_directory(path)
+        elif path.exists():
+            with self._pool.descriptor(path) as fd:
+                durable.sync_file(fd, path)
+
+    def cut(self, max_offset: int) -> bool:
+        """End the queue at ``max_offset``: erase later units, remove later files. True if there was anything.
+
+        Without this, units that a crash left behind would point into log space that other messages take.
+        """
+        end = max_offset * QUEUE_UNIT_SIZE
+        changed = False
+        for entry in list(self.inventory.entries):
+            if entry.start > end or (entry.start == end and entry.start != self.inventory.start):
+                self._remove(entry)
+                changed = True
+            elif end < entry.start + self._size:
+                with self._pool.descriptor(entry.path) as fd:
+                    if durable.zero_from(fd, end - entry.start, self._size, entry.path):
+                        self._mark(entry.path)
+                        changed = True
+        self.max_offset = max_offset
+        self.min_offset = min(self.min_offset, max_offset)
+        return changed
+
+    def expire_below(self, log_min: int) -> int:
+        """Remove files of which every record lies below ``log_min``, never the last one; the number removed."""
+        self.min_offset = self.find_min(log_min, self.max_offset)
+        removed = 0
+        for entry in list(self.inventory.entries[:-1]):
+            if (entry.start + self._size) // QUEUE_UNIT_SIZE > self.min_offset:
+                break
+            self._remove(entry)
+            removed += 1
+        return removed
+
+    def _remove(self, entry: FileEntry) -> None:
+        durable.remove_file(entry.path)
+        self._pool.forget(entry.path)
+        self._list([one for one in self.inventory.entries if one is not entry])

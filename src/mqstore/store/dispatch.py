@@ -1,0 +1,218 @@
+"""From the log to the derived files: queue units and index entries, in log order.
+
+Dispatch is at-least-once by design and exact in effect: a unit has one place, and the index knows up to which record
+it has filed. It can therefore begin again anywhere at or before where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mqstore import errors, kernels
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import QueueRun
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.index_writer import IndexWriter
+from mqstore.store.log_reader import Chunk, LogReader
+from mqstore.store.paths import StorePaths, is_directory_name
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 1.0
+
+MAX_QUEUE_OFFSET = (1 << 63) // QUEUE_UNIT_SIZE - 1
+"""The last queue offset whose unit has a place that a 64-bit position can name."""
+
+
+class QueueTable:
+    """All queues of a store, by topic and queue id."""
+
+    def __init__(self, paths: StorePaths, pool: FilePool, file_size: int) -> None:
+        self._paths = paths
+        self._pool = pool
+        self._file_size = file_size
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._refused: set[str] = set()
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when there is none."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, made if need be; None for a topic or id that no directory can be named after."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None:
+            return queue
+        if not is_directory_name(topic) or queue_id < 0:
+            if topic not in self._refused:
+                self._refused.add(topic)
+                _log.warning("records of topic %r, queue %d are in no queue: no directory can bear that name",
+                             topic, queue_id)  # fmt: skip
+            return None
+        directory = self._paths.queue(topic, queue_id)
+        queue = ConsumeQueue(topic, queue_id, directory, self._pool, self._file_size)
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue, ordered by topic and id."""
+        return [self._queues[key] for key in sorted(self._queues)]
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of one topic, ordered by id."""
+        return [queue for queue in self.all() if queue.topic == topic]
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """A moment at which the derived files hold exactly the records before ``log_offset``."""
+
+    log_offset: int
+    last_record_offset: int
+    last_timestamp_ms: int
+    queue_ranges: dict[tuple[str, int], tuple[int, int]]
+    index_name: str | None
+    index_count: int
+
+
+class Dispatcher:
+    """Builds queue units and index entries from stretches of the log.
+
+    Attributes:
+        offset: records before this physical offset have been dispatched.
+    """
+
+    def __init__(
+        self, log: LogReader, queues: QueueTable, index: IndexWriter | None, delay_table: Mapping[int, int]
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delay_ms = delay_array(delay_table)
+        self._guard = threading.Lock()
+        self.offset = 0
+        self.last_record_offset = -1
+        self.last_timestamp_ms = 0
+
+    def run_to(self, end: int) -> None:
+        """Dispatch everything before physical offset ``end``, which must be the end of a record or of the log."""
+        while self.offset < end:
+            before = self.offset
+            for chunk in self._log.scan(self.offset, end, check_crc=False):
+                self.apply(chunk)
+            if self.offset == before:
+                self.offset = self._skip_closed_file(end)
+
+    def _skip_closed_file(self, end: int) -> int:
+        """Where to go on when no record is left before ``end`` in this file: behind its blank record, or at the end."""
+        entry = self._log.entry_at(self.offset)
+        if entry is None:
+            return end
+        following = entry.start + self._log.inventory.size_bytes
+        return min(following, end)
+
+    def apply(self, chunk: Chunk) -> None:
+        """Dispatch the records of one chunk."""
+        columns = chunk.columns
+        with self._guard:
+            for run in kernels.queue_runs(chunk.buffer, columns, 0, columns.count, self._delay_ms):
+                self._put(run)
+            if self._index is not None:
+                self._index.put(chunk)
+            self.offset = chunk.end_offset
+            self.last_record_offset = chunk.last_record_offset
+            self.last_timestamp_ms = max(self.last_timestamp_ms, columns.store_timestamp_ms[columns.count - 1])
+
+    def _put(self, run: QueueRun) -> None:
+        queue = self._queues.get_or_create(run.topic.decode("utf-8", "replace"), run.queue_id)
+        if queue is None:
+            return
+        if not 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
+            _log.warning("records of topic %s, queue %d claim queue offset %d: they are in no queue",
+                         queue.topic, queue.queue_id, run.first_queue_offset)  # fmt: skip
+            return
+        queue.put(run.first_queue_offset, run.units)
+
+    def snapshot(self) -> Dispatched:
+        """What has been dispatched at one moment between two chunks."""
+        with self._guard:
+            return Dispatched(
+                self.offset, self.last_record_offset, self.last_timestamp_ms,
+                {(one.topic, one.queue_id): (one.min_offset, one.max_offset) for one in self._queues.all()},
+                None if self._index is None else self._index.last_name,
+                1 if self._index is None else self._index.index_count,
+            )  # fmt: skip
+
+
+def delay_array(table: Mapping[int, int]) -> memoryview:
+    """The delay table as the kernels take it: milliseconds by level, level 0 unused."""
+    return memoryview(array("q", [table.get(level, 0) for level in range(max(table) + 1)]))
+
+
+class DispatchService:
+    """The thread that keeps dispatch at the heels of the log."""
+
+    def __init__(self, dispatcher: Dispatcher, end_offset: Callable[[], int]) -> None:
+        self._dispatcher = dispatcher
+        self._end_offset = end_offset
+        self._wake = threading.Event()
+        self._progress = threading.Condition()
+        self._stopping = False
+        self.failure: errors.MqstoreError | None = None
+        self._thread = threading.Thread(target=self._run, name="mqstore-dispatch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Something was appended."""
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def wait_for(self, physical_offset: int, timeout_s: float | None = None) -> bool:
+        """Wait until everything before ``physical_offset`` is dispatched; False when that took too long."""
+        self.notify()
+        with self._progress:
+            return self._progress.wait_for(
+                lambda: self._dispatcher.offset >= physical_offset or not self._thread.is_alive(), timeout_s
+            )
+
+    def stop(self) -> bool:
+        """Dispatch what is left and end the thread; False when something could not be dispatched."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        return self._dispatcher.offset >= self._end_offset()
+
+    def _run(self) -> None:
+        while True:
+            stopping = self._stopping
+            self._wake.clear()
+            done = self._catch_up()
+            with self._progress:
+                self._progress.notify_all()
+            if stopping:
+                return
+            if not done:
+                self._wake.clear()
+                self._wake.wait(_RETRY_S)
+            elif self._dispatcher.offset >= self._end_offset():
+                self._wake.wait()
+
+    def _catch_up(self) -> bool:
+        try:
+            self._dispatcher.run_to(self._end_offset())
+        except errors.MqstoreError as error:
+            # The log is safe; the derived files follow when space returns, or after the next start.
+            if self.failure is None:
+                _log.error("dispatch stands still at offset %d: %s", self._dispatcher.offset, error)
+            self.failure = error
+            return False
+        self.failure = None
+        return True

@@ -1,0 +1,204 @@
+"""Looking a key up in the index files of a store, newest file first.
+
+The index knows hashes, whole seconds and nothing of what later happened to the log (docs/format/index-file.md), so it
+gives *candidates*: the caller reads each record and compares topic, key and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files.pool import FilePool
+from mqstore.layout import index as layout
+from mqstore.layout.file_names import is_index_file_name
+from mqstore.layout.index import IndexEntry, IndexHeader
+
+DEFAULT_HASH_SLOTS = 5_000_000
+DEFAULT_INDEX_NUM = 20_000_000
+_MAX_GEOMETRIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How an index file is divided: its slots, and its entries counting the unused number 0."""
+
+    hash_slots: int
+    max_entries: int
+
+    @property
+    def file_size(self) -> int:
+        """Length of a file of this shape in bytes."""
+        return layout.file_size(self.hash_slots, self.max_entries)
+
+
+DEFAULT_GEOMETRY = Geometry(DEFAULT_HASH_SLOTS, DEFAULT_INDEX_NUM)
+
+
+class IndexFileReader:
+    """One index file, read by position.
+
+    Raises:
+        CorruptFileError: the file is no index file of any shape that its length and content allow.
+    """
+
+    def __init__(self, path: Path, pool: FilePool, geometry: Geometry | None = None) -> None:
+        self.path = path
+        self._pool = pool
+        self.length = _length(path)
+        self.geometry = geometry if geometry and geometry.file_size == self.length else self._infer_geometry()
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it is now.
+
+        Raises:
+            CorruptFileError: it claims more entries than the file has, or a negative time or offset.
+        """
+        header = self._read_header()
+        if header.index_count > self.geometry.max_entries or min(header[:5]) < 0:
+            raise errors.CorruptFileError(
+                "index file has a broken header", path=self.path, offset=0,
+                expected=f"at most {self.geometry.max_entries} entries, no negative value", found=tuple(header),
+                hint="mqstore rebuild makes the index anew from the log",
+            )  # fmt: skip
+        return header
+
+    def entry(self, number: int) -> IndexEntry:
+        """Entry ``number``, from 1 to the header's count less one."""
+        return self._entry_in(self.geometry, number)
+
+    def entries(self) -> Iterator[tuple[int, IndexEntry]]:
+        """Every used entry with its number, oldest first."""
+        step = 8192
+        count = self.header.index_count
+        size = layout.INDEX_ENTRY.size
+        for first in range(1, count, step):
+            data = self._read(layout.entry_position(first, self.geometry.hash_slots), min(step, count - first) * size)
+            for index, fields in enumerate(layout.INDEX_ENTRY.iter_unpack(data)):
+                yield first + index, IndexEntry._make(fields)
+
+    def slots(self) -> bytes:
+        """The raw slot area: one big-endian 32-bit entry number a slot."""
+        return self._read(layout.INDEX_HEADER.size, self.geometry.hash_slots * layout.INDEX_SLOT.size)
+
+    def chain(self, key_hash: int) -> Iterator[IndexEntry]:
+        """Entries of the hash's slot, newest first, hash not yet compared.
+
+        A chain that does not lead to ever smaller entry numbers is damage.
+
+        Raises:
+            CorruptFileError: the chain turns back on itself.
+        """
+        header = self.header
+        position = layout.slot_position(key_hash, self.geometry.hash_slots)
+        number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
+        if not 0 < number < header.index_count:
+            return
+        while number > 0:
+            entry = self.entry(number)
+            yield entry
+            if entry.previous >= number:
+                raise errors.CorruptFileError(
+                    "index chain does not lead back", path=self.path,
+                    offset=layout.entry_position(number, self.geometry.hash_slots),
+                    expected=f"an entry below {number}", found=entry.previous,
+                    hint="mqstore rebuild makes the index anew from the log",
+                )  # fmt: skip
+            number = entry.previous
+
+    def _read_header(self) -> IndexHeader:
+        return layout.decode_header(self._read(0, layout.INDEX_HEADER.size))
+
+    def _read(self, position: int, size_bytes: int) -> bytes:
+        data = self._pool.read(self.path, position, size_bytes)
+        if len(data) != size_bytes:
+            raise errors.CorruptFileError(
+                "index file is too short", path=self.path, offset=position, expected=size_bytes, found=len(data)
+            )
+        return data
+
+    def _infer_geometry(self) -> Geometry:
+        """Find the shape from the length and from where the first and last entries must lie."""
+        if self.length == DEFAULT_GEOMETRY.file_size:
+            return DEFAULT_GEOMETRY
+        header = self._read_header()
+        for geometry in _geometries(self.length):
+            if self._fits(geometry, header):
+                return geometry
+        raise errors.CorruptFileError(
+            "no index file of any shape has this length and content", path=self.path,
+            expected="40 + 4 * slots + 20 * entries bytes", found=self.length,
+            hint="give max_hash_slot_num and max_index_num, or rebuild the index",
+        )  # fmt: skip
+
+    def _fits(self, geometry: Geometry, header: IndexHeader) -> bool:
+        if header.index_count <= 1:
+            return True
+        if header.index_count > geometry.max_entries:
+            return False
+        first = self._entry_in(geometry, 1)
+        if (first.physical_offset, first.time_diff_s, first.previous) != (header.begin_physical_offset, 0, 0):
+            return False
+        last = self._entry_in(geometry, header.index_count - 1)
+        if last.physical_offset != header.end_physical_offset:
+            return False
+        slot = layout.slot_position(first.key_hash, geometry.hash_slots)
+        return 0 < layout.INDEX_SLOT.unpack(self._read(slot, 4))[0] < header.index_count
+
+    def _entry_in(self, geometry: Geometry, number: int) -> IndexEntry:
+        position = layout.entry_position(number, geometry.hash_slots)
+        return IndexEntry._make(layout.INDEX_ENTRY.unpack(self._read(position, layout.INDEX_ENTRY.size)))
+
+
+def _geometries(length: int) -> Iterator[Geometry]:
+    """Shapes of this length, RocketMQ's own proportion of four entries a slot first."""
+    payload = length - layout.INDEX_HEADER.size
+    if payload < 24 or payload % 4:
+        return
+    if payload % 84 == 0:
+        yield Geometry(payload // 84, payload // 84 * 4)
+    entries = range(2, min(payload // 20, _MAX_GEOMETRIES) + 1)
+    for count in entries:
+        slots = (payload - count * 20) // 4
+        if slots >= 1:
+            yield Geometry(slots, count)
+
+
+def _length(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise errors.from_os_error(error, "look at index file", path) from error
+
+
+def list_index_files(directory: Path) -> list[Path]:
+    """The index files of ``directory`` in order of their names, which is that of their making.
+
+    Raises:
+        StoreIOError: the directory could not be read.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if is_index_file_name(path.name) and path.is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.from_os_error(error, "list directory", directory) from error
+
+
+def find_candidates(files: Sequence[IndexFileReader], key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """Physical offsets of records that may bear the key and be stored in [begin_ms, end_ms], newest first.
+
+    Entries hold whole seconds since their file began, so each may be up to a second later than it says; a record
+    filed twice comes twice.
+    """
+    for file in sorted(files, key=lambda one: one.path.name, reverse=True):
+        header = file.header
+        if header.index_count <= 1 or header.begin_timestamp_ms > end_ms or header.end_timestamp_ms < begin_ms:
+            continue
+        for entry in file.chain(key_hash):
+            at_least = header.begin_timestamp_ms + entry.time_diff_s * 1000
+            if entry.key_hash == key_hash and at_least <= end_ms and at_least + 999 >= begin_ms:
+                yield entry.physical_offset

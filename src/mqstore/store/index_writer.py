@@ -1,0 +1,206 @@
+"""The index of a running store: filing keys, rolling to the next file, and putting a half-written file right.
+
+The index is derived from the log alone: the same log gives the same files, byte for byte. What a crash leaves in the
+newest file is cut back to the entries that are known to be whole, and its slots are built again from those.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from mqstore import errors, kernels
+from mqstore.files import durable
+from mqstore.files.mapped_file import MappedFile
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import LogColumns
+from mqstore.layout import index as layout
+from mqstore.layout.file_names import index_file_name
+from mqstore.layout.index import IndexHeader
+from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
+from mqstore.store.log_reader import Chunk
+
+_NAME_FORMAT = "%Y%m%d%H%M%S"
+_ROWS_AT_A_TIME = 8192
+
+
+class IndexWriter:
+    """Files the keys of records, in log order. Used by one thread at a time.
+
+    Attributes:
+        end_timestamp_ms: store time of the last record in the newest file that is full and synced; 0 if none is.
+    """
+
+    def __init__(self, directory: Path, geometry: Geometry) -> None:
+        self._directory = directory
+        self._geometry = geometry
+        self._file: MappedFile | None = None
+        self._unsynced_full: list[MappedFile] = []
+        self._filed_to = (0, 0)
+        self.end_timestamp_ms = 0
+
+    def open_last(self, filed_to: int) -> None:
+        """Go on in the newest file, if there is one; records before physical offset ``filed_to`` are filed."""
+        self._filed_to = (filed_to, 0)
+        files = list_index_files(self._directory)
+        if files:
+            self._file = MappedFile(files[-1], self._geometry.file_size)
+
+    @property
+    def last_name(self) -> str | None:
+        """Name of the file now written to, None before the first."""
+        return None if self._file is None else self._file.path.name
+
+    @property
+    def index_count(self) -> int:
+        """Number of the next entry in the file now written to, 1 before the first."""
+        return 1 if self._file is None else self._header().index_count
+
+    def _header(self) -> IndexHeader:
+        assert self._file is not None
+        return layout.decode_header(self._file.buffer[: layout.INDEX_HEADER.size])
+
+    def put(self, chunk: Chunk) -> None:
+        """File the keys of all records of ``chunk``; those filed before are passed over.
+
+        Raises:
+            DiskFullError, StoreIOError: call again with the same records; none will be filed twice.
+        """
+        columns = chunk.columns
+        offset, key = self._filed_to
+        row = bisect_left(columns.position, offset - chunk.physical_offset)
+        if row < columns.count and columns.position[row] + chunk.physical_offset != offset:
+            key = 0
+        while row < columns.count:
+            file = self._file if self._file is not None else self._roll(columns.store_timestamp_ms[row])
+            stop = min(columns.count, row + _ROWS_AT_A_TIME)
+            self._reserve(file, columns, row, stop)
+            row, key = kernels.index_put(
+                file.buffer, self._geometry.hash_slots, self._geometry.max_entries, chunk.buffer, columns,
+                row, key, stop,
+            )  # fmt: skip
+            if row < stop:
+                self._filed_to = (chunk.physical_offset + columns.position[row], key)
+                self._roll(columns.store_timestamp_ms[row])
+            else:
+                self._filed_to = (chunk.physical_offset + columns.position[row - 1] + 1, 0)
+
+    def _reserve(self, file: MappedFile, columns: LogColumns, row: int, stop: int) -> None:
+        keys_bytes = sum(max(0, columns.keys_size[one]) for one in range(row, stop))
+        most_keys = stop - row + keys_bytes // 2 + (stop - row)
+        number = min(self._geometry.max_entries, self._header().index_count + most_keys)
+        file.reserve(layout.entry_position(number, self._geometry.hash_slots))
+
+    def _roll(self, store_timestamp_ms: int) -> MappedFile:
+        """Begin the next file; the full one is synced with the next :meth:`sync`."""
+        previous = self._file
+        durable.make_directories(self._directory)
+        name = next_index_name(store_timestamp_ms, None if previous is None else previous.path.name)
+        file = MappedFile(self._directory / name, self._geometry.file_size, create=True)
+        file.reserve(layout.entry_position(1, self._geometry.hash_slots))
+        if previous is not None:
+            end = self._header()
+            # As RocketMQ does, so that a file that never takes a key still tells where it begins.
+            start = IndexHeader(end.end_timestamp_ms, end.end_timestamp_ms, end.end_physical_offset,
+                                end.end_physical_offset, 0, 1)  # fmt: skip
+            file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
+            self._unsynced_full.append(previous)
+        self._file = file
+        return file
+
+    def sync(self) -> None:
+        """Force all entries to the device. Safe beside :meth:`put` of another thread: a later entry may come along."""
+        full = list(self._unsynced_full)
+        for file in full:
+            file.sync()
+            self.end_timestamp_ms = layout.decode_header(file.buffer[: layout.INDEX_HEADER.size]).end_timestamp_ms
+            self._unsynced_full.remove(file)
+            file.close()
+        current = self._file
+        if current is not None:
+            current.sync()
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def next_index_name(timestamp_ms: int, previous: str | None) -> str:
+    """The name of an index file that begins at ``timestamp_ms``: local time to the millisecond, 17 digits.
+
+    Always greater than ``previous``: files are ordered by name, whatever the clock did.
+    """
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000)
+    except (OverflowError, OSError, ValueError):
+        moment = datetime.fromtimestamp(time.time())
+    name = index_file_name(moment)
+    if previous is not None and name <= previous:
+        last = datetime.strptime(previous[:14], _NAME_FORMAT) + timedelta(milliseconds=int(previous[14:]) + 1)
+        name = index_file_name(last)
+    return name
+
+
+def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: int) -> int:
+    """Cut an index file back to the entries of records before ``log_end`` and build its slots from them.
+
+    Args:
+        path: the file.
+        geometry: its shape.
+        log_end: entries of records at or behind it go.
+        last_timestamp_ms: store time of the last record before ``log_end``, for the header's end.
+
+    Returns the number of entries left.
+
+    Raises:
+        CorruptFileError: the entries left contradict each other; the index must be built from the log.
+    """
+    pool = FilePool(1)
+    reader = IndexFileReader(path, pool, geometry)
+    slots = bytearray(geometry.hash_slots * layout.INDEX_SLOT.size)
+    used = count = 0
+    header = reader.header
+    last_physical_offset = header.begin_physical_offset
+    for number, entry in reader.entries():
+        if entry.physical_offset >= log_end:
+            break
+        position = entry.key_hash % geometry.hash_slots * layout.INDEX_SLOT.size if entry.key_hash >= 0 else -1
+        if position < 0 or entry.physical_offset < last_physical_offset:
+            raise _entry_error(path, number, entry)
+        previous = layout.INDEX_SLOT.unpack_from(slots, position)[0]
+        if previous != entry.previous:
+            raise _entry_error(path, number, entry)
+        used += previous == 0
+        layout.INDEX_SLOT.pack_into(slots, position, number)
+        last_physical_offset = entry.physical_offset
+        count = number
+    pool.close()
+    end_timestamp_ms = header.end_timestamp_ms if count + 1 == header.index_count else last_timestamp_ms
+    fixed = header._replace(
+        end_timestamp_ms=end_timestamp_ms, end_physical_offset=last_physical_offset,
+        hash_slot_count=used, index_count=count + 1,
+    )  # fmt: skip
+    file = MappedFile(path, geometry.file_size)
+    try:
+        entries_end = layout.entry_position(count + 1, geometry.hash_slots)
+        file.reserve(entries_end)
+        file.zero_from(entries_end)
+        if file.buffer[layout.INDEX_HEADER.size : layout.INDEX_HEADER.size + len(slots)] != bytes(slots):
+            file.buffer[layout.INDEX_HEADER.size : layout.INDEX_HEADER.size + len(slots)] = bytes(slots)
+        file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(fixed)
+        file.sync()
+    finally:
+        file.close()
+    return count
+
+
+def _entry_error(path: Path, number: int, entry: object) -> errors.CorruptFileError:
+    return errors.CorruptFileError(
+        "index entries contradict each other", path=path, offset=number, found=entry,
+        hint="mqstore rebuild makes the index anew from the log",
+    )  # fmt: skip

@@ -1,0 +1,353 @@
+"""Reading a commit log by position, beside a writer or not.
+
+Nothing here changes a file. The log's files are found by name, read with ``pread`` and judged by the kernels; what
+is wrong is told to the caller, who decides whether to stop, skip or salvage.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqstore import errors, kernels
+from mqstore.files.inventory import FileEntry, Inventory, take_inventory
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import LogColumns, Stop
+from mqstore.layout.record import Blank, Damage, Record, decode_record
+
+CHUNK_BYTES = 4 << 20
+"""Bytes read and scanned at a time; more only where one record is larger."""
+
+_HEAD_BYTES = 64
+"""More than what is needed to recognise a record's head."""
+
+_LAST_FILES = 3
+"""How many files at the end of a log are looked through for its end, as the Java store does."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A stretch of the log as columns: ``columns`` refer to ``buffer``, whose byte 0 is at ``physical_offset``."""
+
+    buffer: bytes
+    physical_offset: int
+    columns: LogColumns
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset just past the last record."""
+        return self.physical_offset + self.columns.next_position
+
+    @property
+    def last_record_offset(self) -> int:
+        """Physical offset of the last record."""
+        return self.physical_offset + int(self.columns.position[self.columns.count - 1])
+
+    def records(self) -> Iterator[Record]:
+        """The records decoded, for code that is in no hurry."""
+        for position in self.columns.position:
+            record = decode_record(
+                self.buffer, position, physical_offset=self.physical_offset + position, check_crc=False
+            )
+            assert isinstance(record, Record)
+            yield record
+
+
+@dataclass(frozen=True)
+class LogDamage:
+    """Where a scan met bytes that are no record, and what is wrong with them."""
+
+    path: Path
+    physical_offset: int
+    damage: Damage
+
+    def to_error(self) -> errors.CorruptRecordError:
+        """The same as an exception."""
+        return errors.CorruptRecordError(
+            "damaged record in the commit log", path=self.path, offset=self.physical_offset,
+            found=self.damage.name, hint="mqstore check lists all damage; mqstore rebuild makes a sound copy",
+        )  # fmt: skip
+
+
+Reporter = Callable[["LogDamage"], bool]
+"""Told of each damage; True: look for the next sound record behind it, False: stop there."""
+
+
+def stop_at_damage(damage: LogDamage) -> bool:
+    """A :data:`Reporter` that ends the scan in front of the first damage."""
+    return False
+
+
+@dataclass(frozen=True)
+class _ScanOptions:
+    """How a scan goes: as the arguments of :meth:`LogReader.scan`."""
+
+    end: int | None = None
+    on_damage: Reporter = stop_at_damage
+    check_crc: bool = True
+    chunk_bytes: int = CHUNK_BYTES
+
+
+class LogReader:
+    """The commit log below one or several directories.
+
+    Safe for several threads. The list of files is refreshed when an offset is asked for that no known file holds.
+    """
+
+    def __init__(self, directories: Sequence[Path], *, file_size: int | None = None, pool: FilePool | None = None):
+        self._directories = list(directories)
+        self._file_size = file_size
+        self._pool = pool if pool is not None else FilePool()
+        self._lock = threading.Lock()
+        self._inventory = Inventory([], 0)
+        self._starts: list[int] = []
+        self._known_end: int | None = None
+        self.refresh()
+
+    @property
+    def inventory(self) -> Inventory:
+        """The files as last listed."""
+        return self._inventory
+
+    def refresh(self) -> None:
+        """List the files anew."""
+        inventory = take_inventory(self._directories, self._file_size)
+        with self._lock:
+            self._inventory = inventory
+            self._starts = [entry.start for entry in inventory.entries]
+
+    def forget_files_below(self, physical_offset: int) -> None:
+        """Close and drop the files that end at or before ``physical_offset``: they were removed."""
+        for entry in self._inventory.entries:
+            if entry.start + self._inventory.size_bytes <= physical_offset:
+                self._pool.forget(entry.path)
+        self.refresh()
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first file, 0 for an empty log."""
+        return self._inventory.start
+
+    def entry_at(self, physical_offset: int) -> FileEntry | None:
+        """The file that holds ``physical_offset``, or None."""
+        entry = self._find(physical_offset)
+        if entry is None:
+            self.refresh()
+            entry = self._find(physical_offset)
+        return entry
+
+    def _find(self, physical_offset: int) -> FileEntry | None:
+        with self._lock:
+            index = bisect_right(self._starts, physical_offset) - 1
+            if index < 0:
+                return None
+            entry = self._inventory.entries[index]
+            return entry if physical_offset < entry.start + self._inventory.size_bytes else None
+
+    def read(self, physical_offset: int, size_bytes: int) -> bytes | None:
+        """Bytes [physical_offset, + size_bytes) if one file holds them all, else None.
+
+        Raises:
+            StoreIOError: the file is there and could not be read.
+        """
+        if size_bytes <= 0 or physical_offset < 0:
+            return None
+        entry = self.entry_at(physical_offset)
+        if entry is None or physical_offset + size_bytes > entry.start + self._inventory.size_bytes:
+            return None
+        try:
+            data = self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
+        except errors.StoreIOError:
+            if entry.path.exists():
+                raise
+            self.refresh()  # removed by expiry between listing and opening
+            return None
+        return data if len(data) == size_bytes else None
+
+    def record_at(self, physical_offset: int, size_bytes: int | None = None) -> Record | None:
+        """The record that starts at ``physical_offset``, or None when none does.
+
+        Args:
+            physical_offset: where it starts.
+            size_bytes: its size, when a queue unit told it.
+
+        Raises:
+            StoreIOError: the log could not be read.
+        """
+        if size_bytes is None:
+            head = self.read(physical_offset, 4)
+            if head is None:
+                return None
+            size_bytes = int.from_bytes(head, "big", signed=True)
+        data = self.read(physical_offset, size_bytes)
+        if data is None:
+            return None
+        try:
+            record = decode_record(data, physical_offset=physical_offset)
+        except errors.CorruptRecordError:
+            return None
+        return record if isinstance(record, Record) and record.total_size == size_bytes else None
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        on_damage: Reporter = stop_at_damage,
+        check_crc: bool = True,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> Iterator[Chunk]:
+        """Give all records that start in [start, end) as columns, in log order.
+
+        Args:
+            start: physical offset to begin at: a record start; None is the first file's.
+            end: records that start at or after it are left out; None is the end of the log.
+            on_damage: decides what happens at damage; unwritten space at the end of the last file is no damage.
+            check_crc: whether bodies are checked against their CRC.
+            chunk_bytes: how much is read at a time.
+        """
+        position = self.min_offset if start is None else start
+        options = _ScanOptions(end, on_damage, check_crc, chunk_bytes)
+        while end is None or position < end:
+            entry = self.entry_at(position)
+            if entry is None:
+                return
+            scan = _FileScan(self, entry, options)
+            yield from scan.run(position)
+            if scan.stopped:
+                return
+            position = entry.start + self._inventory.size_bytes
+
+    def blanks(self) -> Iterator[Blank]:
+        """Every blank record: where files were closed, with the bytes left there."""
+        for entry in list(self._inventory.entries):
+            scan = _FileScan(self, entry, _ScanOptions(check_crc=False))
+            for _ in scan.run(entry.start):
+                pass
+            if scan.blank is not None:
+                yield scan.blank
+
+    def end_offset(self) -> int:
+        """Offset just past the last sound record of the log.
+
+        The last three files are looked through as the Java store does at a clean start; asked again, only what
+        came since. A blank record at the end of the last file counts as the end.
+        """
+        self.refresh()
+        entries = self._inventory.entries
+        if not entries:
+            return 0
+        position = self._known_end
+        if position is None or self._find(position) is None and position != self._inventory.end:
+            position = entries[-min(_LAST_FILES, len(entries))].start
+        position = self._end_from(position)
+        self._known_end = position
+        return position
+
+    def _end_from(self, position: int) -> int:
+        """Walk forward from ``position``, the end of some sound record or the start of a file."""
+        while (entry := self._find(position)) is not None:
+            scan = _FileScan(self, entry, _ScanOptions())
+            for _ in scan.run(position):
+                pass
+            if scan.stopped or self._find(entry.start + self._inventory.size_bytes) is None:
+                return scan.position
+            position = entry.start + self._inventory.size_bytes
+        return position
+
+    def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
+        """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""
+        return self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
+
+    def is_unwritten_behind(self, entry: FileEntry) -> bool:
+        """Whether every file behind ``entry`` is still blank: allocated ahead, or left so by a crash."""
+        later = (other for other in self._inventory.entries if other.start > entry.start)
+        return all(not self.read_file(other, other.start, 8).strip(b"\0") for other in later)
+
+    def resync(self, entry: FileEntry, physical_offset: int) -> int | None:
+        """Offset of the first sound record of file ``entry`` that starts at or behind ``physical_offset``."""
+        end = entry.start + entry.length
+        position = physical_offset
+        while position < end:
+            buffer = self.read_file(entry, position, CHUNK_BYTES)
+            found = kernels.resync(buffer, 0, len(buffer), position)
+            if found < 0:
+                # A record's head may lie across the border of two reads.
+                position += max(1, len(buffer) - _HEAD_BYTES) if position + len(buffer) < end else len(buffer) or end
+            elif self.record_at(position + found) is not None:
+                return position + found
+            else:
+                position += found + 1
+        return None
+
+    def close(self) -> None:
+        """Close the files."""
+        self._pool.close()
+
+
+class _FileScan:
+    """One pass over one file. After :meth:`run`, ``position`` is where it ended and ``stopped`` whether for good."""
+
+    def __init__(self, reader: LogReader, entry: FileEntry, options: _ScanOptions) -> None:
+        self._reader = reader
+        self._entry = entry
+        self._options = options
+        end = options.end
+        self._limit = entry.start + entry.length if end is None else min(entry.start + entry.length, end)
+        self.position = entry.start
+        self.stopped = False
+        self.blank: Blank | None = None
+
+    def run(self, position: int) -> Iterator[Chunk]:
+        """Give the chunks from physical offset ``position`` to the end of the file or of the range."""
+        self.position = position
+        want = self._options.chunk_bytes
+        while self.position < self._limit:
+            base = self.position
+            buffer = self._reader.read_file(self._entry, base, want)
+            columns = kernels.scan(buffer, 0, len(buffer), base, check_crc=self._options.check_crc)
+            columns = _starting_before(columns, self._limit - base)
+            if columns.count:
+                self.position = base + columns.next_position
+                yield Chunk(buffer, base, columns)
+            want = self._options.chunk_bytes
+            if columns.stop is Stop.BLANK:
+                self.blank = Blank(self.position, columns.blank_size)
+                return
+            if columns.damage is not None:
+                if not self._pass_damage(columns.damage):
+                    return
+            elif columns.stop is Stop.SHORT:
+                room = self._entry.start + self._entry.length - self.position
+                if base + len(buffer) >= self._entry.start + self._entry.length or columns.short_size > room:
+                    if not self._pass_damage(Damage.SHORT):
+                        return
+                elif not columns.count:
+                    want = max(2 * len(buffer), columns.short_size)
+
+    def _pass_damage(self, damage: Damage) -> bool:
+        """Report what is wrong at the present position; True when the scan goes on at the next sound record."""
+        if damage is Damage.UNWRITTEN and self._reader.is_unwritten_behind(self._entry):
+            self.stopped = True
+            return False
+        if not self._options.on_damage(LogDamage(self._entry.path, self.position, damage)):
+            self.stopped = True
+            return False
+        found = self._reader.resync(self._entry, self.position + 1)
+        if found is None:
+            self.position = self._entry.start + self._entry.length
+            return False
+        self.position = found
+        return True
+
+
+def _starting_before(columns: LogColumns, limit: int) -> LogColumns:
+    """Leave out the records that start at or after buffer position ``limit``."""
+    count = bisect_left(columns.position, limit, 0, columns.count)
+    if count == columns.count:
+        return columns
+    stopped_at = columns.position[count]
+    return LogColumns(columns.arena, columns.capacity, count, columns.physical_offset, stopped_at, Stop.FULL)

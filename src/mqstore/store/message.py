@@ -1,0 +1,106 @@
+"""What goes into a store and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mqstore.layout.record import Record
+from mqstore.store.status import GetMessageStatus, PutMessageStatus
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to put.
+
+    Attributes:
+        topic: 1 to 127 bytes of ``A-Z a-z 0-9 _ - % |``.
+        body: the payload, up to ``max_message_size`` bytes.
+        tags: one tag that consumers filter by.
+        keys: words to look the message up by; a key holds no space.
+        properties: user properties; names and values without the characters U+0000 to U+0002.
+        queue_id: the queue to append to; None spreads over the topic's queues in turn.
+        delay_level: 0 delivers at once; 1 to 18 after the time of ``message_delay_level``.
+        flag: a 32-bit number the store carries along.
+        sys_flag: bits of docs/format/commit-log.md (compression, transaction type, multi tags).
+        born_timestamp_ms: when the producer made it; None is now.
+        born_host: ``address:port`` of the producer; None is the store's own.
+        reconsume_times: how often consuming it failed.
+        prepared_transaction_offset: log offset of the half message that this one completes.
+        wait_store_msg_ok: False lets a SYNC_FLUSH put return before the sync.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    queue_id: int | None = None
+    delay_level: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int | None = None
+    born_host: str | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    wait_store_msg_ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Where a message was stored. ``topic`` and ``queue_id`` are the schedule queue's for a delayed message."""
+
+    status: PutMessageStatus
+    msg_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size_bytes: int
+    store_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """Messages of one queue from one offset on.
+
+    Attributes:
+        status: why these and no more.
+        next_offset: where to go on; counts the units looked at, not the messages returned.
+        min_offset: first offset still stored in the queue.
+        max_offset: one past the last.
+        messages: decoded records in queue order; they own their bytes and stay valid for ever.
+    """
+
+    status: GetMessageStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[Record] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Messages found by key, oldest first.
+
+    ``truncated`` says that more may exist than ``max_messages`` allowed; ask again with ``end`` at the first
+    message's store time.
+    """
+
+    messages: list[Record]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One queue: ``min_offset`` is the first message still stored, ``max_offset`` one past the last."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def count(self) -> int:
+        """Messages between the two offsets."""
+        return self.max_offset - self.min_offset

@@ -1,0 +1,113 @@
+"""Where everything lies in a store directory (docs/format/directory.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files.durable import sync_directory
+from mqstore.layout.file_names import parse_queue_id
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_UNSAFE = re.compile(r"[/\x00]")
+
+
+@dataclass(frozen=True)
+class StorePaths:
+    """The paths of one store."""
+
+    root: Path
+
+    @property
+    def commit_log(self) -> Path:
+        """Directory of the commit log files."""
+        return self.root / "commitlog"
+
+    @property
+    def consume_queue(self) -> Path:
+        """Directory of the queues: one directory a topic, one below it a queue."""
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        """Directory of the index files."""
+        return self.root / "index"
+
+    @property
+    def config(self) -> Path:
+        """Directory of the settings files."""
+        return self.root / "config"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint file."""
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        """The file that exists while a store runs, and after it died."""
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a running store holds a lock on."""
+        return self.root / "lock"
+
+    @property
+    def dispatch_checkpoint(self) -> Path:
+        """Our own note of how far the derived files are known to be complete (docs/format/directory.md)."""
+        return self.root / "mqstore-dispatch.json"
+
+    def queue(self, topic: str, queue_id: int) -> Path:
+        """Directory of one queue.
+
+        Raises:
+            CorruptRecordError: the topic cannot be a directory name. A record may claim any topic; one that would
+                lead outside the store must not be followed.
+        """
+        if not is_directory_name(topic):
+            raise errors.CorruptRecordError(
+                "topic cannot be a directory name", path=self.consume_queue, found=repr(topic)
+            )
+        return self.consume_queue / topic / str(queue_id)
+
+    def list_queues(self) -> Iterator[tuple[str, int]]:
+        """Every (topic, queue id) that has a directory, in order; directories whose name is no number are passed over.
+
+        Raises:
+            StoreIOError: a directory could not be read.
+        """
+        for topic in _directories(self.consume_queue):
+            ids = (parse_queue_id(path.name) for path in _directories(topic))
+            for queue_id in sorted(one for one in ids if one is not None):
+                yield topic.name, queue_id
+
+    def looks_like_store(self) -> bool:
+        """Whether anything is here that only a store has."""
+        return self.commit_log.is_dir() or self.consume_queue.is_dir() or self.checkpoint.is_file()
+
+    def sync(self) -> None:
+        """Make the names in the root durable."""
+        sync_directory(self.root)
+
+
+def _directories(parent: Path) -> list[Path]:
+    try:
+        return sorted(path for path in parent.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.from_os_error(error, "list directory", parent) from error
+
+
+def is_directory_name(topic: str) -> bool:
+    """Whether a topic read from a record can name a directory below ``consumequeue``."""
+    return bool(topic) and topic not in (".", "..") and not _UNSAFE.search(topic) and len(topic.encode()) <= 255
+
+
+def is_legal_topic(topic: str) -> bool:
+    """Whether a producer may use the topic: the characters that RocketMQ's clients and brokers agree on."""
+    return _TOPIC.fullmatch(topic) is not None

@@ -1,0 +1,114 @@
+"""Reading one consume queue by queue offset, and finding where it begins and ends.
+
+Units lie at fixed places: number n at byte n * 20 of the queue's files (docs/format/consume-queue.md). The files are
+longer than what is in use, and may hold units that a recovery has cut off without erasing them, so both ends follow
+from what the units say and from the range of the log, never from file lengths.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files.inventory import FileEntry, Inventory, take_inventory
+from mqstore.files.pool import FilePool
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.queue_unit import QueueUnit, decode_unit
+
+
+class QueueReader:
+    """The files of one queue, read by position. Offsets count units, not bytes."""
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, pool: FilePool, file_size: int | None = None):
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self._pool = pool
+        self._file_size = file_size
+        self._listed: Inventory | None = None
+
+    @property
+    def inventory(self) -> Inventory:
+        """The queue's files, listed at first use."""
+        if self._listed is None:
+            self._listed = take_inventory([self.directory], self._file_size)
+        return self._listed
+
+    def refresh(self) -> None:
+        """List the files anew at the next use."""
+        self._listed = None
+
+    @property
+    def first_offset(self) -> int:
+        """Queue offset of the first unit that has a place in the files, in use or not."""
+        return self.inventory.start // QUEUE_UNIT_SIZE
+
+    @property
+    def end_of_space(self) -> int:
+        """One past the last unit that has a place in the files, in use or not."""
+        return self.inventory.end // QUEUE_UNIT_SIZE
+
+    def entry_at(self, position: int) -> FileEntry | None:
+        """The file that holds byte ``position`` of the queue, or None."""
+        inventory = self.inventory
+        index = bisect_right(inventory.entries, position, key=lambda entry: entry.start) - 1
+        if index < 0 or position >= inventory.entries[index].start + inventory.size_bytes:
+            return None
+        return inventory.entries[index]
+
+    def units(self, offset: int, count: int) -> bytes:
+        """The raw units from ``offset`` on: up to ``count``, fewer at the end of a file, empty where no file is.
+
+        Raises:
+            StoreIOError: the file is there and could not be read.
+        """
+        position = offset * QUEUE_UNIT_SIZE
+        entry = self.entry_at(position) if offset >= 0 else None
+        if entry is None:
+            return b""
+        room = entry.start + self.inventory.size_bytes - position
+        wanted = min(count * QUEUE_UNIT_SIZE, room)
+        try:
+            data = self._pool.read(entry.path, position - entry.start, wanted)
+        except errors.StoreIOError:
+            if entry.path.exists():
+                raise
+            self.refresh()  # removed by expiry between listing and opening
+            return b""
+        return data[: len(data) - len(data) % QUEUE_UNIT_SIZE]
+
+    def unit(self, offset: int) -> QueueUnit | None:
+        """The unit at ``offset``, written or not; None where no file is."""
+        data = self.units(offset, 1)
+        return decode_unit(data) if data else None
+
+    def find_end(self, log_end: int) -> int:
+        """One past the last unit whose record starts before physical offset ``log_end``."""
+        return self._first_where(self.first_offset, self.end_of_space, lambda unit: not _is_used(unit, log_end))
+
+    def find_min(self, log_min: int, end: int) -> int:
+        """Offset of the first unit before ``end`` whose record is at or behind ``log_min``; ``end`` if none is.
+
+        Fillers in front of a queue that does not begin at 0 never count, even while the log still begins at 0.
+        """
+        return self._first_where(
+            self.first_offset, end, lambda unit: unit.is_written and unit.physical_offset >= log_min
+        )
+
+    def _first_where(self, low: int, high: int, holds: Callable[[QueueUnit], bool]) -> int:
+        """First offset in [low, high) whose unit ``holds``, else ``high``; the condition is false, then true."""
+        high = max(low, high)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and holds(unit):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def _is_used(unit: QueueUnit, log_end: int) -> bool:
+    return unit.physical_offset >= 0 and unit.size_bytes > 0 and unit.physical_offset < log_end

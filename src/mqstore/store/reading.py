@@ -1,0 +1,228 @@
+"""What a reader asks of a store: messages of a queue, messages by key, the offset at a time.
+
+The same code serves a running store and a directory looked at from outside; they differ only in who knows where a
+queue begins and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from mqstore import errors
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.index import index_keys, key_hash
+from mqstore.layout.queue_unit import QueueUnit, iter_units
+from mqstore.layout.record import Record, decode_record
+from mqstore.layout.tags import TagExpression
+from mqstore.store.index_reader import IndexFileReader, find_candidates
+from mqstore.store.log_reader import LogReader
+from mqstore.store.message import GetResult, QueryResult
+from mqstore.store.queue_reader import QueueReader
+from mqstore.store.status import BoundaryType, GetMessageStatus
+
+_READ_SPAN_BYTES = 1 << 20
+_READ_GAP_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """A queue to read from and where it begins and ends at this moment."""
+
+    queue: QueueReader
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True)
+class GetLimits:
+    """How much one get may look at and give; the first message found is always given."""
+
+    max_bytes: int = 262_144
+    max_unit_bytes: int = 16_000
+
+
+def get_messages(
+    log: LogReader, where_to: QueueRange, offset: int, max_messages: int, where: TagExpression, limits: GetLimits
+) -> GetResult:
+    """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``."""
+    low, high = where_to.min_offset, where_to.max_offset
+    outside = _outside(offset, low, high)
+    if outside is not None:
+        status, next_offset = outside
+        return GetResult(status, next_offset, low, high)
+    count = min(high - offset, max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages))
+    units = where_to.queue.units(offset, count)
+    if not units:
+        next_file = where_to.queue.inventory.size_bytes // QUEUE_UNIT_SIZE or 1
+        return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high)
+    found = _Collector(log, max_messages, limits.max_bytes, where)
+    looked_at = found.collect(units)
+    return GetResult(found.status, offset + looked_at, low, high, found.messages)
+
+
+def _outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | None:
+    if high == 0:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return GetMessageStatus.OFFSET_TOO_SMALL, low
+    if offset == high:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, high
+    return None
+
+
+class _Collector:
+    """Goes through units and gathers the messages that pass, until one of the limits is reached."""
+
+    def __init__(self, log: LogReader, max_messages: int, max_bytes: int, where: TagExpression) -> None:
+        self._log = log
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._where = where
+        self._bytes = 0
+        self._gone_below = -1
+        self.messages: list[Record] = []
+        self.status = GetMessageStatus.NO_MATCHED_MESSAGE
+
+    def collect(self, units: bytes) -> int:
+        """Look at ``units`` in order; the number of them that are dealt with."""
+        ahead = _ReadAhead(self._log, [unit for unit in iter_units(units) if self._where.matches_code(unit.tags_code)])
+        looked_at = 0
+        for unit in iter_units(units):
+            if self._is_full(unit):
+                break
+            looked_at += 1
+            if unit.physical_offset >= self._gone_below and self._where.matches_code(unit.tags_code):
+                self._take(unit, ahead)
+        return looked_at
+
+    def _is_full(self, unit: QueueUnit) -> bool:
+        if not self.messages:
+            return False
+        return len(self.messages) >= self._max_messages or self._bytes + unit.size_bytes > self._max_bytes
+
+    def _take(self, unit: QueueUnit, ahead: _ReadAhead) -> None:
+        record = ahead.record(unit)
+        if record is None:
+            if not self.messages:
+                self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            entry = self._log.entry_at(unit.physical_offset)
+            # The whole file is gone: crawling over its units one by one would take for ever.
+            self._gone_below = self._log.min_offset if entry is None else unit.physical_offset + 1
+        elif self._where.matches(record.tags):
+            self.messages.append(record)
+            self._bytes += unit.size_bytes
+            self.status = GetMessageStatus.FOUND
+
+
+class _ReadAhead:
+    """Reads records through their units, neighbours with one call: a queue's records often lie close together."""
+
+    def __init__(self, log: LogReader, units: Sequence[QueueUnit]) -> None:
+        self._log = log
+        self._ends = list(_spans(units))
+        self._start = 0
+        self._data = b""
+
+    def record(self, unit: QueueUnit) -> Record | None:
+        """The record behind ``unit``; None when it is gone or is not the one the unit was made for."""
+        at = unit.physical_offset - self._start
+        if not 0 <= at <= len(self._data) - unit.size_bytes:
+            self._load(unit)
+            at = unit.physical_offset - self._start
+            if not 0 <= at <= len(self._data) - unit.size_bytes:
+                return None
+        try:
+            record = decode_record(
+                self._data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=False
+            )
+        except errors.CorruptRecordError:
+            return None
+        return record if isinstance(record, Record) and record.total_size == unit.size_bytes else None
+
+    def _load(self, unit: QueueUnit) -> None:
+        end = unit.end_offset
+        while self._ends and self._ends[0][0] <= unit.physical_offset:
+            start, span_end = self._ends.pop(0)
+            if start == unit.physical_offset:
+                end = span_end
+        self._start = unit.physical_offset
+        data = self._log.read(unit.physical_offset, end - unit.physical_offset)
+        if data is None and end != unit.end_offset:
+            data = self._log.read(unit.physical_offset, unit.size_bytes)
+        self._data = data or b""
+
+
+def _spans(units: Sequence[QueueUnit]) -> Iterator[tuple[int, int]]:
+    """Ranges of the log that hold neighbouring records, as (start, end)."""
+    start = end = -1
+    for unit in units:
+        near = 0 <= unit.physical_offset - end <= _READ_GAP_BYTES and unit.end_offset - start <= _READ_SPAN_BYTES
+        if start >= 0 and near:
+            end = unit.end_offset
+        else:
+            if start >= 0:
+                yield start, end
+            start, end = unit.physical_offset, unit.end_offset
+    if start >= 0:
+        yield start, end
+
+
+def query_by_key(
+    log: LogReader,
+    index_files: Sequence[IndexFileReader],
+    topic: str,
+    key: str,
+    max_messages: int,
+    begin_ms: int,
+    end_ms: int,
+) -> QueryResult:
+    """Messages of ``topic`` that bear ``key`` and were stored in [begin_ms, end_ms], the newest ``max_messages`` of
+    them, oldest first."""
+    found: dict[int, Record] = {}
+    for physical_offset in find_candidates(index_files, key_hash(topic, key), begin_ms, end_ms):
+        if physical_offset in found:
+            continue
+        record = log.record_at(physical_offset)
+        if record is None or record.topic != topic or key not in index_keys(record):
+            continue
+        if begin_ms <= record.store_timestamp_ms <= end_ms:
+            found[physical_offset] = record
+            if len(found) > max_messages:
+                break
+    newest = list(islice(found.values(), max_messages))
+    return QueryResult(sorted(newest, key=lambda record: record.physical_offset), len(found) > max_messages)
+
+
+def offset_at_time(
+    time_of: Callable[[int], int | None], min_offset: int, max_offset: int, timestamp_ms: int, boundary: BoundaryType
+) -> int:
+    """Queue offset at a store time, for times that do not decrease along the queue.
+
+    Args:
+        time_of: store time in ms of the message at an offset, None when its record cannot be read.
+        min_offset: first offset to consider.
+        max_offset: one past the last.
+        timestamp_ms: the time asked for.
+        boundary: LOWER gives the first offset stored at or after it (``max_offset`` when none is); UPPER the last
+            stored at or before it (``min_offset - 1`` when none is).
+    """
+    low, high = min_offset, max_offset
+    while low < high:
+        middle = (low + high) // 2
+        stored = _readable_time(time_of, middle, high)
+        # Where nothing readable lies between middle and high, the answer is not to their right.
+        beyond = stored is None or (stored >= timestamp_ms if boundary is BoundaryType.LOWER else stored > timestamp_ms)
+        if beyond:
+            high = middle
+        else:
+            low = middle + 1
+    return low if boundary is BoundaryType.LOWER else low - 1
+
+
+def _readable_time(time_of: Callable[[int], int | None], offset: int, end: int) -> int | None:
+    """Store time of the first readable message in [offset, end)."""
+    return next((stored for one in range(offset, end) if (stored := time_of(one)) is not None), None)

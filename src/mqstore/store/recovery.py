@@ -1,0 +1,322 @@
+"""Finding out, at open, where the log ends and making every derived file agree with it.
+
+One path serves every start, clean or not: take stock of the files, walk the log from the last point known to be good,
+cut what is torn off its end, dispatch what the derived files lack, and erase what they claim beyond it. Derived files
+never count as evidence about the log. Each step can be broken off by a crash and done again with the same outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqstore import errors
+from mqstore.files import durable
+from mqstore.files.inventory import ProblemKind
+from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
+from mqstore.layout.record import Record
+from mqstore.store import checkpoint as notes
+from mqstore.store.checkpoint import DispatchCheckpoint
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.dispatch import Dispatcher, QueueTable
+from mqstore.store.index_reader import Geometry, list_index_files
+from mqstore.store.index_writer import IndexWriter, cut_back
+from mqstore.store.log_reader import LogDamage, LogReader
+from mqstore.store.paths import StorePaths
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes of log walked so far and the bytes there are to walk."""
+
+
+@dataclass
+class LogEnd:
+    """Where the log ends: the offset, and the newest record before it (-1 and 0 when there is none)."""
+
+    offset: int
+    last_record_offset: int = -1
+    last_timestamp_ms: int = 0
+
+
+class Recovery:
+    """One recovery of one store; :meth:`run` does it."""
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        log: LogReader,
+        queues: QueueTable,
+        index: IndexWriter | None,
+        geometry: Geometry,
+        dispatcher: Dispatcher,
+        on_progress: Progress | None = None,
+    ) -> None:
+        self._paths = paths
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._geometry = geometry
+        self._dispatcher = dispatcher
+        self._on_progress = on_progress
+        self._crashed = paths.abort.exists()
+        self._damage: LogDamage | None = None
+
+    def run(self) -> LogEnd:
+        """Bring the store into the state in which it can be appended to; the end of its log.
+
+        Raises:
+            CorruptFileError: commit log files are missing, doubled or of a wrong length.
+            CorruptRecordError: a damaged record with sound ones behind it, which no crash explains: cutting there
+                would throw messages away that had been safe.
+        """
+        check_log_files(self._log)
+        note = self._trusted_note()
+        start = self._log.min_offset if note is None else note.log_offset
+        sound = self._load_queues(note)
+        if note is not None and not (sound and self._queues_hold(note)):
+            note, start = None, self._log.min_offset
+            self._load_queues(None)
+        index_ok = self._prepare_index(note)
+        if note is not None and not index_ok:
+            start = self._log.min_offset
+        self._dispatcher.offset = start
+        end = LogEnd(start)
+        if note is not None:
+            self._dispatcher.last_record_offset = note.record_offset
+            self._dispatcher.last_timestamp_ms = note.record_timestamp_ms
+            if start == note.log_offset:
+                end = LogEnd(start, note.record_offset, note.record_timestamp_ms)
+        end = self._walk(start, end, note)
+        self._cut_log(end)
+        self._cut_queues()
+        return end
+
+    def _trusted_note(self) -> DispatchCheckpoint | None:
+        """Our note from last time if it speaks of this log, else None."""
+        note = notes.load_dispatch_checkpoint(self._paths.dispatch_checkpoint)
+        if note is None or note.log_offset < self._log.min_offset:
+            return None
+        if note.record_offset >= self._log.min_offset or note.record_offset < 0:
+            record = self._log.record_at(note.record_offset) if note.record_offset >= 0 else None
+            if not note.describes(record):
+                return None
+        return note
+
+    def _load_queues(self, note: DispatchCheckpoint | None) -> bool:
+        """Open every queue that has a directory, ending where the note says or where its old units end.
+
+        False when files had to be mended, so that units may be missing anywhere.
+        """
+        log_min = self._log.min_offset
+        sound = True
+        for topic, queue_id in self._paths.list_queues():
+            queue = self._queues.get_or_create(topic, queue_id)
+            if queue is None:
+                continue
+            sound &= not mend_queue_files(queue)
+            queue.compare_before_write = True
+            queue.max_offset = (
+                queue.find_end(log_min) if note is None else note.queue_ranges.get((topic, queue_id), (0, 0))[1]
+            )
+            queue.min_offset = queue.find_min(log_min, queue.max_offset)
+        return sound
+
+    def _queues_hold(self, note: DispatchCheckpoint) -> bool:
+        """Whether every queue of the note still ends in a unit that points at the right record."""
+        for (topic, queue_id), (begin, end) in note.queue_ranges.items():
+            queue = self._queues.find(topic, queue_id)
+            if queue is None or queue.first_offset > begin or not self._last_unit_holds(queue, end):
+                _log.info("queue %s/%d is not as noted: building all queues from the log", topic, queue_id)
+                return False
+        return True
+
+    def _last_unit_holds(self, queue: ConsumeQueue, end: int) -> bool:
+        if end == 0:
+            return True
+        unit = queue.unit(end - 1)
+        if unit is None or unit.size_bytes <= 0:
+            return False
+        if unit.physical_offset < self._log.min_offset:
+            return True
+        record = self._log.record_at(unit.physical_offset, unit.size_bytes)
+        return record is not None and (record.topic, record.queue_id, record.queue_offset) == (
+            queue.topic, queue.queue_id, end - 1,
+        )  # fmt: skip
+
+    def _prepare_index(self, note: DispatchCheckpoint | None) -> bool:
+        """Bring the index to the state of the note; False when it has to be built from the whole log."""
+        if self._index is None:
+            return True
+        files = list_index_files(self._paths.index)
+        if note is not None and self._cut_index_to(note):
+            self._index.open_last(note.log_offset)
+            return True
+        if files:
+            _log.info("building the index from the log")
+            for path in files:
+                durable.remove_file(path)
+            durable.sync_directory(self._paths.index)
+        self._index.open_last(self._log.min_offset)
+        return False
+
+    def _cut_index_to(self, note: DispatchCheckpoint) -> bool:
+        files = list_index_files(self._paths.index)
+        later = [path for path in files if note.index_name is None or path.name > note.index_name]
+        for path in later:
+            durable.remove_file(path)
+        if note.index_name is None:
+            return True
+        path = self._paths.index / note.index_name
+        if path not in files:
+            return False
+        try:
+            for earlier in files[: files.index(path)]:
+                if earlier.stat().st_size != self._geometry.file_size:
+                    return False
+            return cut_back(path, self._geometry, note.log_offset, note.record_timestamp_ms) + 1 == note.index_count
+        except (errors.CorruptFileError, OSError) as error:
+            _log.info("index file %s is not as noted: %s", path, error)
+            return False
+
+    def _walk(self, start: int, end: LogEnd, note: DispatchCheckpoint | None) -> LogEnd:
+        """Check and dispatch every record from ``start`` on; where that ends."""
+        total = max(0, self._log.inventory.end - start)
+        for chunk in self._log.scan(start, on_damage=self._note_damage):
+            self._dispatcher.apply(chunk)
+            end = LogEnd(
+                chunk.end_offset, chunk.last_record_offset,
+                max(end.last_timestamp_ms, max(chunk.columns.store_timestamp_ms)),
+            )  # fmt: skip
+            if self._on_progress is not None:
+                self._on_progress(end.offset - start, total)
+        if self._damage is not None:
+            self._judge(self._damage, note)
+        end.offset = self._end_behind_closed_files(end.offset)
+        self._dispatcher.offset = end.offset
+        return end
+
+    def _note_damage(self, damage: LogDamage) -> bool:
+        self._damage = damage
+        return False
+
+    def _end_behind_closed_files(self, offset: int) -> int:
+        """Step over blank records: the log goes on in the next file if there is one."""
+        while (entry := self._log.entry_at(offset)) is not None:
+            head = self._log.read(offset, 8)
+            following = entry.start + self._log.inventory.size_bytes
+            if head is None or head[4:] != _BLANK_MAGIC or self._log.entry_at(following) is None:
+                break
+            offset = following
+        return offset
+
+    def _judge(self, damage: LogDamage, note: DispatchCheckpoint | None) -> None:
+        """Allow cutting the log at ``damage``, or raise.
+
+        A power cut may keep a later page and lose an earlier one, so sound records behind a torn one are no surprise
+        after a crash, beyond what is known to have been on the device.
+        """
+        sound = self._sound_record_behind(damage)
+        if sound is None:
+            return
+        if self._crashed:
+            flushed_ms = notes.load_checkpoint(self._paths.checkpoint).physic_msg_timestamp_ms
+            if note is not None or sound.store_timestamp_ms >= flushed_ms:
+                return
+        raise errors.CorruptRecordError(
+            "a damaged record in the middle of the commit log", path=damage.path, offset=damage.physical_offset,
+            expected=f"a record, as the next one at {sound.physical_offset}", found=damage.damage.name,
+            hint="opening would cut off all later messages; read it with mqstore dump, or make a sound copy with "
+            "mqstore rebuild STORE --output NEW",
+        )  # fmt: skip
+
+    def _sound_record_behind(self, damage: LogDamage) -> Record | None:
+        entry = self._log.entry_at(damage.physical_offset)
+        if entry is None:
+            return None
+        found = self._log.resync(entry, damage.physical_offset + 1)
+        if found is not None:
+            return self._log.record_at(found)
+        for later in self._log.inventory.entries:
+            if later.start > entry.start and (record := self._log.record_at(later.start)) is not None:
+                return record
+        return None
+
+    def _cut_log(self, end: LogEnd) -> None:
+        """Make the log's end final: nothing behind it may ever be taken for a record again."""
+        inventory = self._log.inventory
+        for entry in inventory.entries:
+            if entry.start + inventory.size_bytes <= end.offset:
+                continue
+            if entry.start > end.offset:
+                _log.info("removing commit log file %s, which lies behind the log's end", entry.path)
+                durable.remove_file(entry.path)
+                durable.sync_directory(entry.path.parent)
+                continue
+            durable.set_file_end(entry.path, end.offset - entry.start, inventory.size_bytes)
+        self._log.refresh()
+
+    def _cut_queues(self) -> None:
+        """Erase units beyond each queue's end and find where each begins."""
+        log_min = self._log.min_offset
+        for queue in self._queues.all():
+            if queue.cut(queue.max_offset):
+                _log.info("erased units behind offset %d of queue %s/%d", queue.max_offset, queue.topic, queue.queue_id)
+            queue.min_offset = queue.find_min(log_min, queue.max_offset)
+            queue.compare_before_write = False
+            queue.sync()
+        if self._index is not None:
+            self._index.sync()
+
+
+_BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
+SALVAGE_HINT = "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW"
+
+
+def check_log_files(log: LogReader) -> None:
+    """Refuse a commit log whose files do not follow each other; mend what a crash at creation leaves.
+
+    Raises:
+        CorruptFileError: a hole, a double, an overlap, or a wrong length anywhere but in the last file.
+    """
+    last = log.inventory.entries[-1] if log.inventory.entries else None
+    for problem in log.inventory.problems:
+        if problem.kind is ProblemKind.FOREIGN:
+            _log.warning("passing over %s: %s", problem.path, problem.kind.value)
+        elif problem.kind is ProblemKind.EMPTY and last is not None and problem.path == last.path:
+            _log.warning("removing %s: a crash left it without content", problem.path)
+            durable.remove_file(problem.path)
+            durable.sync_directory(problem.path.parent)
+        elif problem.kind is ProblemKind.WRONG_SIZE and last is not None and problem.path == last.path:
+            _log.warning("%s has %s bytes instead of %s", problem.path, problem.found, problem.expected)
+        else:
+            raise problem.to_error(SALVAGE_HINT)
+    log.refresh()
+    inventory = log.inventory
+    if inventory.entries and inventory.start % inventory.size_bytes:
+        raise errors.CorruptFileError(
+            "commit log files do not start at multiples of their size", path=inventory.entries[0].path,
+            expected=f"a multiple of {inventory.size_bytes}", found=inventory.start, hint=SALVAGE_HINT,
+        )  # fmt: skip
+
+
+def mend_queue_files(queue: ConsumeQueue) -> bool:
+    """Bring a queue's files to a form that units can be written to; True if that was needed.
+
+    What they held is then to be built again from the log.
+    """
+    size = queue.inventory.size_bytes
+    broken = [one for one in queue.inventory.problems if one.kind is not ProblemKind.FOREIGN]
+    if not broken:
+        return False
+    _log.warning("queue %s/%d: %s; mending its files", queue.topic, queue.queue_id, broken[0].kind.value)
+    only_short = all(one.kind in (ProblemKind.WRONG_SIZE, ProblemKind.EMPTY) for one in broken)
+    for entry in queue.inventory.entries:
+        if only_short and entry.length < size:
+            durable.set_file_end(entry.path, entry.length - entry.length % QUEUE_UNIT_SIZE, size)
+        elif not only_short or entry.length > size:
+            durable.remove_file(entry.path)
+    durable.sync_directory(queue.directory)
+    queue.refresh()
+    return True

@@ -1,0 +1,187 @@
+"""The settings of a store: topics, consumer groups and their offsets, from the files of ``config/``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from mqstore import errors
+from mqstore.layout.config_files import (
+    ConsumerOffsets,
+    DataVersion,
+    DelayOffsets,
+    SubscriptionGroups,
+    TopicConfig,
+    TopicConfigs,
+    offset_key,
+    split_offset_key,
+)
+from mqstore.store import settings_file
+from mqstore.store.config import StoreConfig
+from mqstore.store.message import QueueInfo
+
+
+class _Content(Protocol):
+    def encode(self) -> bytes: ...
+
+
+ContentT = TypeVar("ContentT", bound=_Content)
+
+
+class _File(Generic[ContentT]):
+    """One settings file: its content, loaded at first use, and whether that was changed since."""
+
+    def __init__(self, path: Path, decode: Callable[[bytes], ContentT], empty: Callable[[], ContentT]) -> None:
+        self._path = path
+        self._decode = decode
+        self._empty = empty
+        self._content: ContentT | None = None
+        self._changed = False
+
+    def get(self) -> ContentT:
+        if self._content is None:
+            loaded = settings_file.load(self._path, self._decode)
+            self._content = self._empty() if loaded is None else loaded
+        return self._content
+
+    def put(self, content: ContentT) -> None:
+        self._content = content
+        self._changed = True
+
+    def save(self) -> None:
+        if self._changed and self._content is not None:
+            self._changed = False
+            try:
+                settings_file.save(self._path, self._content.encode(), self._decode)
+            except BaseException:
+                self._changed = True
+                raise
+
+
+class Settings:
+    """Topics, groups and offsets of one store. Safe for several threads; saved by :meth:`save`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._guard = threading.RLock()
+        self._topics = _File(directory / "topics.json", TopicConfigs.decode, TopicConfigs)
+        self._groups = _File(directory / "subscriptionGroup.json", SubscriptionGroups.decode, SubscriptionGroups)
+        self._offsets = _File(directory / "consumerOffset.json", ConsumerOffsets.decode, ConsumerOffsets)
+        self._delays = _File(directory / "delayOffset.json", DelayOffsets.decode, DelayOffsets)
+
+    def load(self) -> None:
+        """Read all files now, so that damage is met at open and not later.
+
+        Raises:
+            CorruptConfigError: a file and its backup are both damaged.
+        """
+        for file in (self._topics, self._groups, self._offsets, self._delays):
+            file.get()
+
+    def save(self) -> None:
+        """Write the files that were changed."""
+        with self._guard:
+            for file in (self._topics, self._groups, self._offsets, self._delays):
+                file.save()
+
+    @property
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """The topics by name, as in ``topics.json``."""
+        return self._topics.get().topics
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the consumer groups in ``subscriptionGroup.json`` and of those with saved offsets."""
+        known = set(self._groups.get().groups) | {group for _, group in self.consumer_offsets}
+        return sorted(known)
+
+    @property
+    def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Saved offsets: (topic, group) to queue id to next offset."""
+        return {split_offset_key(key): queues for key, queues in self._offsets.get().offsets.items()}
+
+    @property
+    def delay_offsets(self) -> Mapping[int, int]:
+        """Progress of delayed messages: level to next offset in the schedule topic's queue of that level."""
+        return self._delays.get().offsets
+
+    def ensure_topic(self, topic: str, queues: int, config: StoreConfig) -> int:
+        """Make sure that ``topic`` is known and has at least ``queues`` queues; the number it has.
+
+        Raises:
+            MessageIllegalError: it is unknown and topics are not created by themselves.
+        """
+        known = self._topics.get().topics.get(topic)
+        if known is not None and known.write_queue_nums >= queues:
+            return known.write_queue_nums
+        with self._guard:
+            return self._add_topic(topic, queues, config)
+
+    def _add_topic(self, topic: str, queues: int, config: StoreConfig) -> int:
+        file = self._topics.get()
+        known = file.topics.get(topic)
+        if known is None:
+            if not config.auto_create_topic_enable:
+                raise errors.MessageIllegalError(
+                    "unknown topic, and topics are not created by themselves", found=topic,
+                    hint="create it in topics.json, or set auto_create_topic_enable",
+                )  # fmt: skip
+            count = max(queues, config.default_topic_queue_nums)
+            known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+        elif known.write_queue_nums < queues:
+            known = replace(
+                known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums)
+            )
+        version = (file.data_version or DataVersion()).next(time.time_ns() // 1_000_000)
+        self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
+        return known.write_queue_nums
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note the next offset of ``group`` in a queue.
+
+        Raises:
+            UsageError: the group's name is empty or holds an ``@``, which separates it from the topic.
+        """
+        if not group or "@" in group:
+            raise errors.UsageError("a group's name is empty or holds an @", found=repr(group))
+        with self._guard:
+            file = self._offsets.get()
+            key = offset_key(topic, group)
+            queues = {**file.offsets.get(key, {}), queue_id: offset}
+            self._offsets.put(replace(file, offsets={**file.offsets, key: queues}))
+
+    def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The next offset of ``group`` in a queue, None when it has none."""
+        return self._offsets.get().offsets.get(offset_key(topic, group), {}).get(queue_id)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far a group has come in one queue.
+
+    ``lag`` counts the messages it has still to consume; None when the queue does not exist, so that nothing can be
+    said. It is never negative, also when the group's offset lies beyond the queue's end.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    max_offset: int | None
+    lag: int | None
+
+
+def group_progress(
+    offsets: Mapping[tuple[str, str], Mapping[int, int]], queues: Iterable[QueueInfo]
+) -> list[GroupProgress]:
+    """Progress of every group in every queue it has an offset for, ordered by group, topic and queue."""
+    ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+    rows = []
+    for (topic, group), of_queues in offsets.items():
+        for queue_id, offset in of_queues.items():
+            end = ends.get((topic, queue_id))
+            rows.append(GroupProgress(group, topic, queue_id, offset, end, None if end is None else max(0, end - offset)))
+    return sorted(rows, key=lambda row: (row.group, row.topic, row.queue_id))

@@ -1,0 +1,90 @@
+"""The file sizes of a store: those of the files it has, those configured, RocketMQ's for a new one."""
+
+from __future__ import annotations
+
+from mqstore import errors
+from mqstore.files.inventory import take_inventory
+from mqstore.files.pool import FilePool
+from mqstore.store.checkpoint import FileSizes, load_dispatch_checkpoint
+from mqstore.store.config import StoreConfig
+from mqstore.store.index_reader import DEFAULT_GEOMETRY, Geometry, IndexFileReader, list_index_files
+from mqstore.store.paths import StorePaths
+
+DEFAULT_COMMIT_LOG_FILE_SIZE = 1 << 30
+DEFAULT_CONSUME_QUEUE_FILE_SIZE = 6_000_000
+_PAGE_SIZE = 4096
+
+
+def resolve_sizes(paths: StorePaths, config: StoreConfig) -> FileSizes:
+    """Sizes to use for the store at ``paths``.
+
+    Raises:
+        UsageError: a configured size differs from that of the files; RocketMQ would refuse to start, too.
+        CorruptFileError: the only commit log file has a length that cannot be right.
+    """
+    note = load_dispatch_checkpoint(paths.dispatch_checkpoint)
+    noted = None if note is None else note.sizes
+    return FileSizes(
+        _commit_log(paths, config, noted), _consume_queue(paths, config, noted), _index(paths, config, noted)
+    )
+
+
+def _commit_log(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> int:
+    wanted = config.mapped_file_size_commit_log
+    inventory = take_inventory([paths.commit_log])
+    found = inventory.size_bytes
+    if not found:
+        return wanted or DEFAULT_COMMIT_LOG_FILE_SIZE
+    if wanted is None and noted is not None and noted.commit_log >= found:
+        return noted.commit_log
+    if wanted is None:
+        if len(inventory.entries) == 1 and found % _PAGE_SIZE:
+            raise errors.CorruptFileError(
+                "the only commit log file has an odd length", path=inventory.entries[0].path,
+                expected=f"a multiple of {_PAGE_SIZE}", found=found,
+                hint="if it was cut short, give mapped_file_size_commit_log",
+            )  # fmt: skip
+        return found
+    short_last = len(inventory.entries) == 1 and found < wanted
+    if found != wanted and not short_last:
+        raise _differs("mapped_file_size_commit_log", wanted, found, paths)
+    return wanted
+
+
+def _consume_queue(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> int:
+    wanted = config.mapped_file_size_consume_queue
+    if wanted is None and noted is not None:
+        return noted.consume_queue
+    found = 0
+    for topic, queue_id in paths.list_queues():
+        found = max(found, take_inventory([paths.queue(topic, queue_id)]).size_bytes)
+    if wanted is None:
+        return found if found and found % 20 == 0 else DEFAULT_CONSUME_QUEUE_FILE_SIZE
+    return wanted
+
+
+def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> Geometry:
+    wanted = Geometry(
+        config.max_hash_slot_num or DEFAULT_GEOMETRY.hash_slots, config.max_index_num or DEFAULT_GEOMETRY.max_entries
+    )
+    if config.max_hash_slot_num is not None or config.max_index_num is not None:
+        return wanted
+    if noted is not None:
+        return noted.index
+    pool = FilePool(1)
+    try:
+        for path in reversed(list_index_files(paths.index)):
+            try:
+                return IndexFileReader(path, pool).geometry
+            except errors.CorruptFileError:
+                continue  # damage is recovery's business; another file may tell the shape
+    finally:
+        pool.close()
+    return wanted
+
+
+def _differs(name: str, wanted: int, found: int, paths: StorePaths) -> errors.UsageError:
+    return errors.UsageError(
+        f"setting {name} differs from the files", path=paths.root, expected=found, found=wanted,
+        hint="leave the setting out to take the size that the files have",
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+"""A store directory looked at from outside: read-only, without the lock, beside a running writer or on a copy."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from mqstore import errors
+from mqstore.files.pool import FilePool
+from mqstore.layout.checkpoint import Checkpoint
+from mqstore.layout.message_id import decode_message_id
+from mqstore.layout.queue_unit import QueueUnit, iter_units
+from mqstore.layout.record import Blank, Record
+from mqstore.layout.tags import TagExpression
+from mqstore.store import reading
+from mqstore.store.checkpoint import load_checkpoint
+from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
+from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
+from mqstore.store.message import GetResult, QueryResult, QueueInfo
+from mqstore.store.paths import StorePaths
+from mqstore.store.queue_reader import QueueReader
+from mqstore.store.settings import GroupProgress, Settings, group_progress
+from mqstore.store.status import BoundaryType, GetMessageStatus
+from mqstore.store.time_search import offset_at_by_file_times
+
+_UNITS_AT_A_TIME = 4096
+TIME_MAX_MS = (1 << 63) - 1
+
+
+class StoreView:
+    """A store read from its files as they are at each call.
+
+    Nothing is written, locked or mapped. Beside a running writer the view follows it: what the writer dispatched is
+    seen, what it has not finished is not. Use it as a context manager, or call :meth:`close`.
+
+    Attributes:
+        path: the store's directory.
+        paths: where its parts lie.
+        log: the commit log.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, index_geometry: Geometry | None = None) -> None:
+        """Look at the store in directory ``path``.
+
+        Args:
+            path: the store's root, which holds ``commitlog/``.
+            index_geometry: slots and entries of its index files, where they are not to be found out.
+
+        Raises:
+            NotAStoreError: there is no such directory, or nothing of a store in it.
+            StoreIOError: it could not be read.
+        """
+        self.path = Path(path)
+        self.paths = StorePaths(self.path)
+        check_is_store(self.paths)
+        self._pool = FilePool()
+        self._geometry = index_geometry
+        self.log = LogReader([self.paths.commit_log], pool=self._pool)
+        self._index_files: dict[Path, IndexFileReader] = {}
+
+    # -- the log
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Physical offset at which the log begins."""
+        return self.log.min_offset
+
+    @property
+    def log_end(self) -> int:
+        """Physical offset just past the last sound record."""
+        return self.log.end_offset()
+
+    def scan(
+        self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
+    ) -> Iterator[Record]:
+        """Every record of the log in order, decoded one by one.
+
+        Args:
+            start: physical offset to begin at, a record start; None is the log's first.
+            end: records that start at or after it are left out.
+            on_damage: decides at each damage whether to go on behind it (docs/operations.md).
+        """
+        for chunk in self.scan_columns(start, end, on_damage=on_damage):
+            yield from chunk.records()
+
+    def scan_columns(
+        self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
+    ) -> Iterator[Chunk]:
+        """The same as columns, a few thousand records at a time: for code that is in a hurry."""
+        return self.log.scan(start, end, on_damage=on_damage)
+
+    def blanks(self) -> Iterator[Blank]:
+        """The blank records that close the log's files."""
+        return self.log.blanks()
+
+    def message_at(self, physical_offset: int) -> Record | None:
+        """The message whose record starts at ``physical_offset``, or None when none does."""
+        return self.log.record_at(physical_offset)
+
+    def message_by_id(self, message_id: str) -> Record | None:
+        """The message with this offset message id (32 or 56 hexadecimal digits), or None.
+
+        Raises:
+            UsageError: the text is no offset message id.
+        """
+        return message_by_id(self.log, message_id)
+
+    # -- queues
+
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Every queue (of ``topic``) with its range, ordered by topic and id."""
+        log_end = self.log_end
+        found = []
+        for name, queue_id in self.paths.list_queues():
+            if topic is None or name == topic:
+                where = self._range(name, queue_id, log_end)
+                found.append(QueueInfo(name, queue_id, where.min_offset, where.max_offset))
+        return found
+
+    def topics(self) -> list[str]:
+        """Names of all topics that have a queue."""
+        return sorted({topic for topic, _ in self.paths.list_queues()})
+
+    def units(self, topic: str, queue_id: int, begin: int | None = None, end: int | None = None) -> Iterator[QueueUnit]:
+        """The queue's units from offset ``begin`` to ``end``, both clamped to its range; nothing for a missing queue."""
+        where = self._find(topic, queue_id)
+        if where is None:
+            return
+        offset = max(where.min_offset, begin if begin is not None else 0)
+        last = min(where.max_offset, end if end is not None else where.max_offset)
+        while offset < last:
+            data = where.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
+            if not data:
+                raise errors.CorruptFileError(
+                    "a consume queue file is missing", path=where.queue.directory, offset=offset,
+                    hint="mqstore check lists all damage; mqstore rebuild builds the queues anew",
+                )  # fmt: skip
+            for unit in iter_units(data):
+                yield unit
+                offset += 1
+
+    def get(
+        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = 32, where: str | None = None
+    ) -> GetResult:
+        """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
+        expression = TagExpression.parse(where)
+        check_count(max_messages)
+        found = self._find(topic, queue_id)
+        if found is None:
+            return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        return reading.get_messages(self.log, found, offset, max_messages, expression, reading.GetLimits())
+
+    def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
+    ) -> int | None:
+        """Queue offset at a store time; see :meth:`mqstore.Store.offset_at`."""
+        found = self._find(topic, queue_id)
+        if found is None:
+            return None
+        return reading.offset_at_time(
+            lambda offset: self._time_of(found.queue, offset), found.min_offset, found.max_offset,
+            timestamp_ms, parse_boundary(boundary),
+        )  # fmt: skip
+
+    def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The offset that a RocketMQ 4.9 broker answers for a time: to tell what a consumer reset there will do.
+
+        It picks the queue's file by modification time and gives the nearest message, which may be on either side.
+        Use :meth:`offset_at` for an answer that can be relied on.
+        """
+        found = self._find(topic, queue_id)
+        if found is None:
+            return 0
+        return offset_at_by_file_times(self.log, found, timestamp_ms)
+
+    def _time_of(self, queue: QueueReader, offset: int) -> int | None:
+        return store_time_of(self.log, queue, offset)
+
+    def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
+        if not self.paths.queue(topic, queue_id).is_dir():
+            return None
+        return self._range(topic, queue_id, self.log_end)
+
+    def _range(self, topic: str, queue_id: int, log_end: int) -> reading.QueueRange:
+        queue = QueueReader(topic, queue_id, self.paths.queue(topic, queue_id), self._pool)
+        end = queue.find_end(log_end)
+        return reading.QueueRange(queue, queue.find_min(self.log.min_offset, end), end)
+
+    # -- index, checkpoint, files
+
+    def index_files(self) -> list[IndexFileReader]:
+        """The index files, oldest first.
+
+        Raises:
+            CorruptFileError: one of them is no index file: a query could then not tell "none" from "not looked at".
+        """
+        paths = list_index_files(self.paths.index)
+        for path in paths:
+            if path not in self._index_files:
+                self._index_files[path] = IndexFileReader(path, self._pool, self._geometry)
+        return [self._index_files[path] for path in paths]
+
+    def query(
+        self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int = 64
+    ) -> QueryResult:
+        """Messages of ``topic`` by key; see :meth:`mqstore.Store.query`."""
+        check_window(begin, end)
+        check_count(max_messages)
+        return reading.query_by_key(self.log, self.index_files(), topic, key, max_messages, begin, end)
+
+    @property
+    def settings(self) -> Settings:
+        """Topics, groups, consumer offsets and delay offsets, read anew from ``config/``."""
+        return Settings(self.paths.config)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint file's content; zeros when there is none."""
+        return load_checkpoint(self.paths.checkpoint)
+
+    @property
+    def was_aborted(self) -> bool:
+        """Whether the store is running now or ended without a clean close."""
+        return self.paths.abort.exists()
+
+    def progress(self) -> list[GroupProgress]:
+        """How far each consumer group has come in each queue, ordered by group, topic and queue."""
+        offsets = self.settings.consumer_offsets  # before the queues: a running consumer must not seem ahead of them
+        return group_progress(offsets, self.queues())
+
+    def close(self) -> None:
+        """Close the files."""
+        self._pool.close()
+
+    def __enter__(self) -> StoreView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_is_store(paths: StorePaths) -> None:
+    """Raise NotAStoreError unless ``paths.root`` is a directory with something of a store in it."""
+    if not paths.root.exists():
+        raise errors.NotAStoreError("no such directory", path=paths.root, hint="give the directory that holds commitlog/")
+    if not paths.root.is_dir():
+        raise errors.NotAStoreError("not a directory", path=paths.root, hint="give the directory that holds commitlog/")
+    if not paths.looks_like_store():
+        raise errors.NotAStoreError(
+            "no store in this directory", path=paths.root, expected="commitlog/, consumequeue/ or checkpoint",
+            hint="give the directory that holds commitlog/, or make a store with mqstore.open",
+        )  # fmt: skip
+
+
+def message_by_id(log: LogReader, message_id: str) -> Record | None:
+    """The record that an offset message id names, or None when none starts there."""
+    _, physical_offset = decode_message_id(message_id)
+    return log.record_at(physical_offset)
+
+
+def store_time_of(log: LogReader, queue: QueueReader, offset: int) -> int | None:
+    """Store time in ms of the message at a queue offset; None when its record is gone."""
+    unit = queue.unit(offset)
+    if unit is None or not unit.is_written:
+        return None
+    record = log.record_at(unit.physical_offset, unit.size_bytes)
+    return None if record is None else record.store_timestamp_ms
+
+
+def parse_boundary(boundary: str | BoundaryType) -> BoundaryType:
+    """``"lower"`` or ``"upper"``; UsageError for anything else."""
+    try:
+        return BoundaryType(boundary)
+    except ValueError:
+        raise errors.UsageError("no such boundary", expected="lower or upper", found=repr(boundary)) from None
+
+
+def check_window(begin_ms: int, end_ms: int) -> None:
+    """Raise UsageError for a window that ends before it begins."""
+    if begin_ms > end_ms:
+        raise errors.UsageError("the window ends before it begins", expected=f"end >= {begin_ms}", found=end_ms)
+
+
+def check_count(max_messages: int) -> None:
+    """Raise UsageError for a number of messages below 1."""
+    if max_messages < 1:
+        raise errors.UsageError("at least one message must be asked for", expected=">= 1", found=max_messages)
+
+
+def now_ms() -> int:
+    """The present time in milliseconds."""
+    return time.time_ns() // 1_000_000

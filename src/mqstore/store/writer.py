@@ -1,0 +1,142 @@
+"""From a :class:`~mqstore.store.message.Message` to a record that only lacks its place in the log.
+
+All checks happen here, before the log is locked: a refused message uses up nothing. Delayed messages are sent to the
+schedule topic and messages of a transaction are marked, as RocketMQ's store does it (docs/format/commit-log.md).
+"""
+
+from __future__ import annotations
+
+import time
+
+from mqstore import errors
+from mqstore.layout import constants as c
+from mqstore.layout import properties as props
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.hosts import encode_host
+from mqstore.layout.record import record_size
+from mqstore.store.commit_log import Pending
+from mqstore.store.config import StoreConfig
+from mqstore.store.message import Message
+from mqstore.store.paths import is_legal_topic
+
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+_WITHOUT_OFFSET = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+_HOST_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+
+
+def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_level: int) -> Pending:
+    """Check ``message`` and encode what does not depend on its place.
+
+    Args:
+        message: what the producer gave.
+        queue_id: the queue chosen for it.
+        config: limits and hosts.
+        max_delay_level: the highest level there is; higher ones count as this one.
+
+    Raises:
+        MessageIllegalError: a limit is broken; the message says which and by how much.
+    """
+    check_topic(message.topic)
+    _check_numbers(message, queue_id)
+    body = _body(message, config)
+    topic, queue_id, properties = message.topic, queue_id, _properties(message)
+    transaction = message.sys_flag & SysFlag.TRANSACTION_MASK
+    level = min(message.delay_level, max_delay_level)
+    if level > 0:
+        properties[c.PROPERTY_DELAY] = str(level)
+        if transaction not in _WITHOUT_OFFSET:
+            properties[c.PROPERTY_REAL_TOPIC] = topic
+            properties[c.PROPERTY_REAL_QID] = str(queue_id)
+            topic, queue_id = c.SCHEDULE_TOPIC, level - 1
+    raw = encode_properties(properties)
+    topic_raw = topic.encode()
+    store_host = config.store_host()
+    born_host = encode_host(message.born_host) if message.born_host is not None else store_host
+    fields = (
+        topic_raw, body, raw, queue_id, message.flag,
+        message.sys_flag & ~_HOST_BITS | _host_bits(born_host, store_host),
+        message.born_timestamp_ms if message.born_timestamp_ms is not None else time.time_ns() // 1_000_000,
+        born_host, store_host, message.reconsume_times, message.prepared_transaction_offset, c.MAGIC_V1,
+    )  # fmt: skip
+    size = record_size(
+        len(body), len(topic_raw), len(raw), born_host_size=len(born_host), store_host_size=len(store_host)
+    )
+    return Pending(fields, size, None if transaction in _WITHOUT_OFFSET else (topic, queue_id))
+
+
+def check_topic(topic: str) -> None:
+    """Raise MessageIllegalError unless producers may use ``topic``."""
+    size = len(topic.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= c.MAX_TOPIC_SIZE_V1:
+        raise errors.MessageIllegalError(
+            "topic has an illegal length", expected=f"1 to {c.MAX_TOPIC_SIZE_V1} bytes", found=size
+        )
+    if not is_legal_topic(topic):
+        raise errors.MessageIllegalError(
+            "topic holds an illegal character", expected="A-Z a-z 0-9 _ - % |", found=repr(topic)
+        )
+
+
+def _check_numbers(message: Message, queue_id: int) -> None:
+    limits = (
+        ("queue_id", queue_id, 0, _INT_MAX),
+        ("flag", message.flag, _INT_MIN, _INT_MAX),
+        ("sys_flag", message.sys_flag, 0, _INT_MAX),
+        ("delay_level", message.delay_level, 0, _INT_MAX),
+        ("reconsume_times", message.reconsume_times, 0, _INT_MAX),
+        ("prepared_transaction_offset", message.prepared_transaction_offset, 0, _LONG_MAX),
+        ("born_timestamp_ms", message.born_timestamp_ms or 0, 0, _LONG_MAX),
+    )
+    for name, value, low, high in limits:
+        if not isinstance(value, int) or not low <= value <= high:
+            raise errors.MessageIllegalError(f"{name} is out of range", expected=f"{low} to {high}", found=repr(value))
+
+
+def _body(message: Message, config: StoreConfig) -> bytes:
+    try:
+        body = bytes(memoryview(message.body))
+    except TypeError:
+        raise errors.MessageIllegalError(
+            "body is not bytes", expected="bytes", found=type(message.body).__name__, hint="encode text: text.encode()"
+        ) from None
+    if len(body) > config.max_message_size:
+        raise errors.MessageIllegalError(
+            "body is larger than max_message_size", expected=f"at most {config.max_message_size} bytes", found=len(body)
+        )
+    return body
+
+
+def _properties(message: Message) -> dict[str, str]:
+    properties = dict(message.properties)
+    if message.tags is not None:
+        properties[c.PROPERTY_TAGS] = message.tags
+    if message.keys:
+        properties[c.PROPERTY_KEYS] = " ".join(_checked_keys(message))
+    return properties
+
+
+def _checked_keys(message: Message) -> list[str]:
+    if isinstance(message.keys, str):
+        raise errors.MessageIllegalError(
+            "keys is one string", expected="a list of keys", found=repr(message.keys), hint='keys=["o-1"]'
+        )
+    for key in message.keys:
+        if not isinstance(key, str) or not key or " " in key:
+            raise errors.MessageIllegalError(
+                "a key is empty or holds a space, which separates keys", found=repr(key)
+            )
+    return list(message.keys)
+
+
+def encode_properties(properties: dict[str, str]) -> bytes:
+    """The properties string as a 4.9 broker writes it, names in the order of its map."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise errors.MessageIllegalError("a property is not text", found=f"{name!r}={value!r}")
+    return props.encode((name, properties[name]) for name in props.java_map_order(properties))
+
+
+def _host_bits(born_host: bytes, store_host: bytes) -> int:
+    born = SysFlag.BORN_HOST_V6 if len(born_host) == c.HOST_V6_SIZE else 0
+    return born | (SysFlag.STORE_HOST_V6 if len(store_host) == c.HOST_V6_SIZE else 0)
