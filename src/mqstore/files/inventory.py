@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqstore import errors
+import itertools
 
 NAME_DIGITS = 20
 
@@ -100,7 +101,7 @@ def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -
 
 def infer_size(entries: list[FileEntry]) -> int:
     """The common size of ``entries`` (ordered by start), 0 when there is nothing to tell it from."""
-    gaps = [b.start - a.start for a, b in zip(entries, entries[1:], strict=False) if b.start > a.start]
+    gaps = [b.start - a.start for a, b in itertools.pairwise(entries) if b.start > a.start]
     lengths = [entry.length for entry in entries if entry.length]
     if gaps and min(gaps) <= max(lengths, default=0):
         return min(gaps)
@@ -124,13 +125,15 @@ def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
             problems.append(Problem(ProblemKind.EMPTY, entry.path, size_bytes, 0))
         elif entry.length != size_bytes:
             problems.append(Problem(ProblemKind.WRONG_SIZE, entry.path, size_bytes, entry.length))
-    for before, after in zip(entries, entries[1:], strict=False):
+    for before, after in itertools.pairwise(entries):
         gap = after.start - before.start
         if gap == 0:
             problems.append(Problem(ProblemKind.DUPLICATE, after.path, "one file of this name", before.path))
         elif gap > size_bytes:
             problems.append(
-                Problem(ProblemKind.HOLE, after.path, f"a file at {before.start + size_bytes}", f"next at {after.start}")
+                Problem(
+                    ProblemKind.HOLE, after.path, f"a file at {before.start + size_bytes}", f"next at {after.start}"
+                )
             )
         elif gap < size_bytes:
             problems.append(Problem(ProblemKind.OVERLAP, after.path, before.start + size_bytes, after.start))

@@ -41,9 +41,12 @@ class MappedFile:
             length = os.fstat(self._fd).st_size
             if length != size_bytes:
                 raise errors.CorruptFileError(
-                    "file has the wrong length", path=path, expected=size_bytes, found=length,
+                    "file has the wrong length",
+                    path=path,
+                    expected=size_bytes,
+                    found=length,
                     hint="check the configured file sizes, or run mqstore check",
-                )  # fmt: skip
+                )
             self.buffer = self._map(path)
             if create:
                 durable.sync_file(self._fd, path)

@@ -124,7 +124,7 @@ class FilePool:
 
     def _evict(self) -> None:
         excess = len(self._open) - self._capacity
-        for path in list(self._open)[: -1] if excess > 0 else ():
+        for path in list(self._open)[:-1] if excess > 0 else ():
             if excess <= 0:
                 break
             if self._open[path].users == 0:

@@ -52,11 +52,16 @@ class DispatchCheckpoint:
     def of(cls, moment: Dispatched, record: Record | None, sizes: FileSizes) -> DispatchCheckpoint:
         """The note for a moment of dispatch whose last record is ``record``."""
         return cls(
-            moment.log_offset, moment.last_record_offset,
-            0 if record is None else record.total_size, 0 if record is None else record.body_crc,
+            moment.log_offset,
+            moment.last_record_offset,
+            0 if record is None else record.total_size,
+            0 if record is None else record.body_crc,
             0 if record is None else record.store_timestamp_ms,
-            moment.queue_ranges, moment.index_name, moment.index_count, sizes,
-        )  # fmt: skip
+            moment.queue_ranges,
+            moment.index_name,
+            moment.index_count,
+            sizes,
+        )
 
     def to_json(self) -> bytes:
         """The file's content."""
@@ -67,16 +72,20 @@ class DispatchCheckpoint:
             "version": _VERSION,
             "logOffset": self.log_offset,
             "lastRecord": {
-                "offset": self.record_offset, "size": self.record_size, "bodyCRC": self.record_crc,
+                "offset": self.record_offset,
+                "size": self.record_size,
+                "bodyCRC": self.record_crc,
                 "storeTimestamp": self.record_timestamp_ms,
             },
             "fileSizes": {
-                "commitLog": self.sizes.commit_log, "consumeQueue": self.sizes.consume_queue,
-                "hashSlots": self.sizes.index.hash_slots, "indexEntries": self.sizes.index.max_entries,
+                "commitLog": self.sizes.commit_log,
+                "consumeQueue": self.sizes.consume_queue,
+                "hashSlots": self.sizes.index.hash_slots,
+                "indexEntries": self.sizes.index.max_entries,
             },
             "index": {"file": self.index_name, "count": self.index_count},
             "queues": queues,
-        }  # fmt: skip
+        }
         return json.dumps(content, indent=1).encode()
 
     @classmethod
@@ -95,13 +104,20 @@ class DispatchCheckpoint:
         if name is not None and not isinstance(name, str):
             raise TypeError("index file name")
         return cls(
-            _count(content["logOffset"]), int(last["offset"]), int(last["size"]), int(last["bodyCRC"]),
-            int(last["storeTimestamp"]), ranges, name, _count(index["count"]),
+            _count(content["logOffset"]),
+            int(last["offset"]),
+            int(last["size"]),
+            int(last["bodyCRC"]),
+            int(last["storeTimestamp"]),
+            ranges,
+            name,
+            _count(index["count"]),
             FileSizes(
-                _size(sizes["commitLog"]), _size(sizes["consumeQueue"]),
+                _size(sizes["commitLog"]),
+                _size(sizes["consumeQueue"]),
                 Geometry(_size(sizes["hashSlots"]), _size(sizes["indexEntries"])),
             ),
-        )  # fmt: skip
+        )
 
     def describes(self, record: Record | None) -> bool:
         """Whether ``record``, read at ``record_offset``, is the one noted."""

@@ -93,9 +93,11 @@ class CommitLog:
         total = sum(record.size_bytes for record in records)
         if total + BLANK_SIZE > self.file_size:
             raise errors.MessageIllegalError(
-                "does not fit into one commit log file", expected=f"at most {self.file_size - BLANK_SIZE} bytes",
-                found=total, hint="put smaller batches, or raise mapped_file_size_commit_log",
-            )  # fmt: skip
+                "does not fit into one commit log file",
+                expected=f"at most {self.file_size - BLANK_SIZE} bytes",
+                found=total,
+                hint="put smaller batches, or raise mapped_file_size_commit_log",
+            )
         with self._lock:
             file = self._room_for(total)
             position = self.end_offset - file.start
@@ -114,7 +116,13 @@ class CommitLog:
             return results
 
     def _write(
-        self, file: MappedFile, position: int, total: int, records: Sequence[Pending], offsets: list[int], timestamp_ms: int
+        self,
+        file: MappedFile,
+        position: int,
+        total: int,
+        records: Sequence[Pending],
+        offsets: list[int],
+        timestamp_ms: int,
     ) -> None:
         """Put the bytes of ``records`` at ``position``: all of them, or none."""
         messages = [record.fields for record in records]
@@ -154,9 +162,12 @@ class CommitLog:
         if file.buffer[:BLANK_SIZE].strip(b"\0"):
             file.close()
             raise errors.CorruptFileError(
-                "the next commit log file is already in use", path=path, expected="no file, or a blank one",
-                found="data", hint="another process may write here; run mqstore check",
-            )  # fmt: skip
+                "the next commit log file is already in use",
+                path=path,
+                expected="no file, or a blank one",
+                found="data",
+                hint="another process may write here; run mqstore check",
+            )
         return file
 
     def sync(self) -> int:

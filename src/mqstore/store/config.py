@@ -73,8 +73,14 @@ class StoreConfig:
     listen_port: int = 10911
 
     def __post_init__(self) -> None:
-        for name in ("mapped_file_size_commit_log", "max_hash_slot_num", "max_index_num", "max_message_size",
-                     "default_topic_queue_nums", "sync_flush_timeout"):  # fmt: skip
+        for name in (
+            "mapped_file_size_commit_log",
+            "max_hash_slot_num",
+            "max_index_num",
+            "max_message_size",
+            "default_topic_queue_nums",
+            "sync_flush_timeout",
+        ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise _bad_value(name, "a whole number above 0", value)
@@ -137,27 +143,27 @@ class StoreConfig:
 
 BROKER_ONLY_KEYS = frozenset(
     """
-    accessMessageInMemoryMaxRatio aclEnable autoCreateSubscriptionGroup brokerClusterName brokerId brokerIP2
-    brokerPermission brokerRole checkCRCOnRecover cleanFileForciblyEnable cleanResourceInterval
-    clusterTopicEnable brokerTopicEnable commitCommitLogLeastPages commitCommitLogThoroughInterval
-    commitIntervalCommitLog bitMapLengthConsumeQueueExt debugLockEnable defaultQueryMaxNum
+    accessMessageInMemoryMaxRatio aclEnable autoCreateSubscriptionGroup bitMapLengthConsumeQueueExt
+    brokerClusterName brokerId brokerIP2 brokerPermission brokerRole brokerTopicEnable checkCRCOnRecover
+    cleanFileForciblyEnable cleanResourceInterval clusterTopicEnable commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog debugLockEnable defaultQueryMaxNum
     deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteWhen destroyMapedFileIntervalForcibly
     diskFallRecorded diskMaxUsedSpaceRatio duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
     enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
-    enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
-    fileReservedTime filterDataCleanTimeSpan filterSupportRetry flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushDelayOffsetInterval
-    flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort haMasterAddress haSendHeartbeatInterval
-    haSlaveFallbehindMax haTransferBatchSize longPollingEnable mappedFileSizeConsumeQueueExt
-    maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk messageIndexSafe
-    namesrvAddr offsetCheckInSlave osPageCacheBusyTimeOutMills putMsgIndexHightWater pullMessageThreadPoolNums
-    queryMessageThreadPoolNums readOnlyCommitLogStorePaths redeleteHangedFileInterval registerNameServerPeriod
-    rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
-    slaveTimeout storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex storePathRootDir
-    storeCheckpoint timerWheelEnable traceTopicEnable transactionCheckInterval transactionCheckMax
-    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
-    useReentrantLockWhenPutMessage warmMapedFileEnable
-    """.split()
+    enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
+    fetchNamesrvAddrByAddressServer fileReservedTime filterDataCleanTimeSpan filterSupportRetry
+    flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+    flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort
+    haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize longPollingEnable
+    mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
+    maxTransferCountOnMessageInDisk messageIndexSafe namesrvAddr offsetCheckInSlave osPageCacheBusyTimeOutMills
+    pullMessageThreadPoolNums putMsgIndexHightWater queryMessageThreadPoolNums readOnlyCommitLogStorePaths
+    redeleteHangedFileInterval registerNameServerPeriod rejectTransactionMessage rocketmqHome
+    sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable slaveTimeout storeCheckpoint
+    storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex storePathRootDir timerWheelEnable
+    traceTopicEnable transactionCheckInterval transactionCheckMax transactionTimeOut transferMsgByHeap
+    transientStorePoolEnable transientStorePoolSize useReentrantLockWhenPutMessage warmMapedFileEnable
+    """.split()  # noqa: SIM905
 )
 """Keys of a ``broker.conf`` that concern the broker, replication or services outside this store."""
 

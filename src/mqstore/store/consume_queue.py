@@ -71,7 +71,9 @@ class ConsumeQueue(QueueReader):
         while view:
             entry = self.entry_at(position) or self._create(position - position % self._size)
             part = view[: entry.start + self._size - position]
-            if not (self.compare_before_write and self._pool.read(entry.path, position - entry.start, len(part)) == part):
+            if not (
+                self.compare_before_write and self._pool.read(entry.path, position - entry.start, len(part)) == part
+            ):
                 with self._pool.descriptor(entry.path) as fd:
                     durable.write_at(fd, part, position - entry.start, entry.path)
                 self._mark(entry.path)

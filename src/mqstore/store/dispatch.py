@@ -50,8 +50,9 @@ class QueueTable:
         if not is_directory_name(topic) or queue_id < 0:
             if topic not in self._refused:
                 self._refused.add(topic)
-                _log.warning("records of topic %r, queue %d are in no queue: no directory can bear that name",
-                             topic, queue_id)  # fmt: skip
+                _log.warning(
+                    "records of topic %r, queue %d are in no queue: no directory can bear that name", topic, queue_id
+                )
             return None
         directory = self._paths.queue(topic, queue_id)
         queue = ConsumeQueue(topic, queue_id, directory, self._pool, self._file_size)
@@ -132,8 +133,12 @@ class Dispatcher:
         if queue is None:
             return
         if not 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
-            _log.warning("records of topic %s, queue %d claim queue offset %d: they are in no queue",
-                         queue.topic, queue.queue_id, run.first_queue_offset)  # fmt: skip
+            _log.warning(
+                "records of topic %s, queue %d claim queue offset %d: they are in no queue",
+                queue.topic,
+                queue.queue_id,
+                run.first_queue_offset,
+            )
             return
         queue.put(run.first_queue_offset, run.units)
 
@@ -141,11 +146,13 @@ class Dispatcher:
         """What has been dispatched at one moment between two chunks."""
         with self._guard:
             return Dispatched(
-                self.offset, self.last_record_offset, self.last_timestamp_ms,
+                self.offset,
+                self.last_record_offset,
+                self.last_timestamp_ms,
                 {(one.topic, one.queue_id): (one.min_offset, one.max_offset) for one in self._queues.all()},
                 None if self._index is None else self._index.last_name,
                 1 if self._index is None else self._index.index_count,
-            )  # fmt: skip
+            )
 
 
 def delay_array(table: Mapping[int, int]) -> memoryview:

@@ -60,10 +60,13 @@ class IndexFileReader:
         header = self._read_header()
         if header.index_count > self.geometry.max_entries or min(header[:5]) < 0:
             raise errors.CorruptFileError(
-                "index file has a broken header", path=self.path, offset=0,
-                expected=f"at most {self.geometry.max_entries} entries, no negative value", found=tuple(header),
+                "index file has a broken header",
+                path=self.path,
+                offset=0,
+                expected=f"at most {self.geometry.max_entries} entries, no negative value",
+                found=tuple(header),
                 hint="mqstore rebuild makes the index anew from the log",
-            )  # fmt: skip
+            )
         return header
 
     def entry(self, number: int) -> IndexEntry:
@@ -102,11 +105,13 @@ class IndexFileReader:
             yield entry
             if entry.previous >= number:
                 raise errors.CorruptFileError(
-                    "index chain does not lead back", path=self.path,
+                    "index chain does not lead back",
+                    path=self.path,
                     offset=layout.entry_position(number, self.geometry.hash_slots),
-                    expected=f"an entry below {number}", found=entry.previous,
+                    expected=f"an entry below {number}",
+                    found=entry.previous,
                     hint="mqstore rebuild makes the index anew from the log",
-                )  # fmt: skip
+                )
             number = entry.previous
 
     def _read_header(self) -> IndexHeader:
@@ -129,10 +134,12 @@ class IndexFileReader:
             if self._fits(geometry, header):
                 return geometry
         raise errors.CorruptFileError(
-            "no index file of any shape has this length and content", path=self.path,
-            expected="40 + 4 * slots + 20 * entries bytes", found=self.length,
+            "no index file of any shape has this length and content",
+            path=self.path,
+            expected="40 + 4 * slots + 20 * entries bytes",
+            found=self.length,
             hint="give max_hash_slot_num and max_index_num, or rebuild the index",
-        )  # fmt: skip
+        )
 
     def _fits(self, geometry: Geometry, header: IndexHeader) -> bool:
         if header.index_count <= 1:
@@ -146,7 +153,8 @@ class IndexFileReader:
         if last.physical_offset != header.end_physical_offset:
             return False
         slot = layout.slot_position(first.key_hash, geometry.hash_slots)
-        return 0 < layout.INDEX_SLOT.unpack(self._read(slot, 4))[0] < header.index_count
+        number: int = layout.INDEX_SLOT.unpack(self._read(slot, layout.INDEX_SLOT.size))[0]
+        return 0 < number < header.index_count
 
     def _entry_in(self, geometry: Geometry, number: int) -> IndexEntry:
         position = layout.entry_position(number, geometry.hash_slots)

@@ -78,9 +78,15 @@ class IndexWriter:
             stop = min(columns.count, row + _ROWS_AT_A_TIME)
             self._reserve(file, columns, row, stop)
             row, key = kernels.index_put(
-                file.buffer, self._geometry.hash_slots, self._geometry.max_entries, chunk.buffer, columns,
-                row, key, stop,
-            )  # fmt: skip
+                file.buffer,
+                self._geometry.hash_slots,
+                self._geometry.max_entries,
+                chunk.buffer,
+                columns,
+                row,
+                key,
+                stop,
+            )
             if row < stop:
                 self._filed_to = (chunk.physical_offset + columns.position[row], key)
                 self._roll(columns.store_timestamp_ms[row])
@@ -103,8 +109,9 @@ class IndexWriter:
         if previous is not None:
             end = self._header()
             # As RocketMQ does, so that a file that never takes a key still tells where it begins.
-            start = IndexHeader(end.end_timestamp_ms, end.end_timestamp_ms, end.end_physical_offset,
-                                end.end_physical_offset, 0, 1)  # fmt: skip
+            start = IndexHeader(
+                end.end_timestamp_ms, end.end_timestamp_ms, end.end_physical_offset, end.end_physical_offset, 0, 1
+            )
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
             self._unsynced_full.append(previous)
         self._file = file
@@ -182,9 +189,11 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
     pool.close()
     end_timestamp_ms = header.end_timestamp_ms if count + 1 == header.index_count else last_timestamp_ms
     fixed = header._replace(
-        end_timestamp_ms=end_timestamp_ms, end_physical_offset=last_physical_offset,
-        hash_slot_count=used, index_count=count + 1,
-    )  # fmt: skip
+        end_timestamp_ms=end_timestamp_ms,
+        end_physical_offset=last_physical_offset,
+        hash_slot_count=used,
+        index_count=count + 1,
+    )
     file = MappedFile(path, geometry.file_size)
     try:
         entries_end = layout.entry_position(count + 1, geometry.hash_slots)
@@ -201,6 +210,9 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
 
 def _entry_error(path: Path, number: int, entry: object) -> errors.CorruptFileError:
     return errors.CorruptFileError(
-        "index entries contradict each other", path=path, offset=number, found=entry,
+        "index entries contradict each other",
+        path=path,
+        offset=number,
+        found=entry,
         hint="mqstore rebuild makes the index anew from the log",
-    )  # fmt: skip
+    )

@@ -67,9 +67,12 @@ class LogDamage:
     def to_error(self) -> errors.CorruptRecordError:
         """The same as an exception."""
         return errors.CorruptRecordError(
-            "damaged record in the commit log", path=self.path, offset=self.physical_offset,
-            found=self.damage.name, hint="mqstore check lists all damage; mqstore rebuild makes a sound copy",
-        )  # fmt: skip
+            "damaged record in the commit log",
+            path=self.path,
+            offset=self.physical_offset,
+            found=self.damage.name,
+            hint="mqstore check lists all damage; mqstore rebuild makes a sound copy",
+        )
 
 
 Reporter = Callable[["LogDamage"], bool]
@@ -241,7 +244,7 @@ class LogReader:
         if not entries:
             return 0
         position = self._known_end
-        if position is None or self._find(position) is None and position != self._inventory.end:
+        if position is None or (self._find(position) is None and position != self._inventory.end):
             position = entries[-min(_LAST_FILES, len(entries))].start
         position = self._end_from(position)
         self._known_end = position

@@ -56,7 +56,9 @@ def get_messages(
     units = where_to.queue.units(offset, count)
     if not units:
         next_file = where_to.queue.inventory.size_bytes // QUEUE_UNIT_SIZE or 1
-        return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high)
+        return GetResult(
+            GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
+        )
     found = _Collector(log, max_messages, limits.max_bytes, where)
     looked_at = found.collect(units)
     return GetResult(found.status, offset + looked_at, low, high, found.messages)

@@ -142,8 +142,10 @@ class Recovery:
             return True
         record = self._log.record_at(unit.physical_offset, unit.size_bytes)
         return record is not None and (record.topic, record.queue_id, record.queue_offset) == (
-            queue.topic, queue.queue_id, end - 1,
-        )  # fmt: skip
+            queue.topic,
+            queue.queue_id,
+            end - 1,
+        )
 
     def _prepare_index(self, note: DispatchCheckpoint | None) -> bool:
         """Bring the index to the state of the note; False when it has to be built from the whole log."""
@@ -186,9 +188,10 @@ class Recovery:
         for chunk in self._log.scan(start, on_damage=self._note_damage):
             self._dispatcher.apply(chunk)
             end = LogEnd(
-                chunk.end_offset, chunk.last_record_offset,
+                chunk.end_offset,
+                chunk.last_record_offset,
                 max(end.last_timestamp_ms, max(chunk.columns.store_timestamp_ms)),
-            )  # fmt: skip
+            )
             if self._on_progress is not None:
                 self._on_progress(end.offset - start, total)
         if self._damage is not None:
@@ -225,11 +228,14 @@ class Recovery:
             if note is not None or sound.store_timestamp_ms >= flushed_ms:
                 return
         raise errors.CorruptRecordError(
-            "a damaged record in the middle of the commit log", path=damage.path, offset=damage.physical_offset,
-            expected=f"a record, as the next one at {sound.physical_offset}", found=damage.damage.name,
+            "a damaged record in the middle of the commit log",
+            path=damage.path,
+            offset=damage.physical_offset,
+            expected=f"a record, as the next one at {sound.physical_offset}",
+            found=damage.damage.name,
             hint="opening would cut off all later messages; read it with mqstore dump, or make a sound copy with "
             "mqstore rebuild STORE --output NEW",
-        )  # fmt: skip
+        )
 
     def _sound_record_behind(self, damage: LogDamage) -> Record | None:
         entry = self._log.entry_at(damage.physical_offset)
@@ -296,9 +302,12 @@ def check_log_files(log: LogReader) -> None:
     inventory = log.inventory
     if inventory.entries and inventory.start % inventory.size_bytes:
         raise errors.CorruptFileError(
-            "commit log files do not start at multiples of their size", path=inventory.entries[0].path,
-            expected=f"a multiple of {inventory.size_bytes}", found=inventory.start, hint=SALVAGE_HINT,
-        )  # fmt: skip
+            "commit log files do not start at multiples of their size",
+            path=inventory.entries[0].path,
+            expected=f"a multiple of {inventory.size_bytes}",
+            found=inventory.start,
+            hint=SALVAGE_HINT,
+        )
 
 
 def mend_queue_files(queue: ConsumeQueue) -> bool:

@@ -126,15 +126,14 @@ class Settings:
         if known is None:
             if not config.auto_create_topic_enable:
                 raise errors.MessageIllegalError(
-                    "unknown topic, and topics are not created by themselves", found=topic,
+                    "unknown topic, and topics are not created by themselves",
+                    found=topic,
                     hint="create it in topics.json, or set auto_create_topic_enable",
-                )  # fmt: skip
+                )
             count = max(queues, config.default_topic_queue_nums)
             known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         elif known.write_queue_nums < queues:
-            known = replace(
-                known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums)
-            )
+            known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
         version = (file.data_version or DataVersion()).next(time.time_ns() // 1_000_000)
         self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
         return known.write_queue_nums
@@ -183,5 +182,7 @@ def group_progress(
     for (topic, group), of_queues in offsets.items():
         for queue_id, offset in of_queues.items():
             end = ends.get((topic, queue_id))
-            rows.append(GroupProgress(group, topic, queue_id, offset, end, None if end is None else max(0, end - offset)))
+            rows.append(
+                GroupProgress(group, topic, queue_id, offset, end, None if end is None else max(0, end - offset))
+            )
     return sorted(rows, key=lambda row: (row.group, row.topic, row.queue_id))

@@ -44,10 +44,12 @@ def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
         return loaded
     if damaged:
         raise errors.CorruptConfigError(
-            "settings file is damaged and so is its backup, or there is none", path=path, found=str(damaged[0]),
+            "settings file is damaged and so is its backup, or there is none",
+            path=path,
+            found=str(damaged[0]),
             expected=f"readable JSON here or in {backup_path(path)}",
             hint="restore one of the two files, or remove both to start with nothing",
-        )  # fmt: skip
+        )
     return None
 
 
@@ -68,10 +70,10 @@ def backup_path(path: Path) -> Path:
 
 def _is_sound(content: bytes, parse: Callable[[bytes], object]) -> bool:
     try:
-        parse(data)
+        parse(content)
     except errors.DamageError:
         return False
-    return bool(data.strip())
+    return bool(content.strip())
 
 
 def _read(path: Path) -> bytes | None:

@@ -40,10 +40,12 @@ def _commit_log(paths: StorePaths, config: StoreConfig, noted: FileSizes | None)
     if wanted is None:
         if len(inventory.entries) == 1 and found % _PAGE_SIZE:
             raise errors.CorruptFileError(
-                "the only commit log file has an odd length", path=inventory.entries[0].path,
-                expected=f"a multiple of {_PAGE_SIZE}", found=found,
+                "the only commit log file has an odd length",
+                path=inventory.entries[0].path,
+                expected=f"a multiple of {_PAGE_SIZE}",
+                found=found,
                 hint="if it was cut short, give mapped_file_size_commit_log",
-            )  # fmt: skip
+            )
         return found
     short_last = len(inventory.entries) == 1 and found < wanted
     if found != wanted and not short_last:
@@ -85,6 +87,9 @@ def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> G
 
 def _differs(name: str, wanted: int, found: int, paths: StorePaths) -> errors.UsageError:
     return errors.UsageError(
-        f"setting {name} differs from the files", path=paths.root, expected=found, found=wanted,
+        f"setting {name} differs from the files",
+        path=paths.root,
+        expected=found,
+        found=wanted,
         hint="leave the setting out to take the size that the files have",
-    )  # fmt: skip
+    )

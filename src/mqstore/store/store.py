@@ -73,9 +73,11 @@ class Store:
         durable.make_directories(self.paths.consume_queue)
         if not os.access(self.path, os.W_OK):
             raise errors.StoreIOError(
-                "no write permission on the store directory", path=self.path, found=f"user {os.getuid()}",
+                "no write permission on the store directory",
+                path=self.path,
+                found=f"user {os.getuid()}",
                 hint="give this user permission, or read the store with mqstore.inspect",
-            )  # fmt: skip
+            )
 
     def _start(self, on_progress: Progress | None) -> None:
         config = self.config
@@ -145,9 +147,11 @@ class Store:
         pending = [self._prepare(message, number) for number, message in enumerate(messages)]
         if self._flush.failure is not None:
             raise errors.NotWritableError(
-                "the store takes no messages: syncing its log failed", path=self.path, found=str(self._flush.failure),
+                "the store takes no messages: syncing its log failed",
+                path=self.path,
+                found=str(self._flush.failure),
                 hint="close the store, mend the device, and open it again",
-            )  # fmt: skip
+            )
         appended = self._commit_log.append(pending, self._next_offsets)
         self._dispatch.notify()
         status = PutMessageStatus.PUT_OK
@@ -252,9 +256,12 @@ class Store:
         if queue is None:
             return None
         return reading.offset_at_time(
-            lambda offset: view.store_time_of(self.log, queue, offset), queue.min_offset, queue.max_offset,
-            timestamp_ms, view.parse_boundary(boundary),
-        )  # fmt: skip
+            lambda offset: view.store_time_of(self.log, queue, offset),
+            queue.min_offset,
+            queue.max_offset,
+            timestamp_ms,
+            view.parse_boundary(boundary),
+        )
 
     def message_at(self, physical_offset: int) -> Record | None:
         """The message whose record starts at ``physical_offset`` of the log, or None."""
@@ -275,7 +282,7 @@ class Store:
     # -- progress of groups
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note that ``group`` has consumed the queue up to (not including) ``offset``; saved within seconds and at close.
+        """Note that ``group`` has consumed the queue up to, not including, ``offset``; saved within seconds.
 
         Raises:
             UsageError: the offset lies outside the queue, or a name cannot be used.
@@ -285,9 +292,11 @@ class Store:
         high = 0 if queue is None else queue.max_offset
         if not 0 <= offset <= high:
             raise errors.UsageError(
-                f"offset outside queue {topic}/{queue_id}", expected=f"0 to {high}", found=offset,
+                f"offset outside queue {topic}/{queue_id}",
+                expected=f"0 to {high}",
+                found=offset,
                 hint="wait_dispatched() makes everything put so far part of its queue",
-            )  # fmt: skip
+            )
         self.settings.commit_offset(group, topic, queue_id, offset)
 
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -399,10 +408,13 @@ class Store:
         notes.save_checkpoint(
             self.paths.checkpoint,
             Checkpoint(
-                moment.last_timestamp_ms, moment.last_timestamp_ms, index_ms or previous.index_msg_timestamp_ms,
-                moment.log_offset, max(0, moment.last_record_offset),
+                moment.last_timestamp_ms,
+                moment.last_timestamp_ms,
+                index_ms or previous.index_msg_timestamp_ms,
+                moment.log_offset,
+                max(0, moment.last_record_offset),
             ),
-        )  # fmt: skip
+        )
         self._saved_at = moment.log_offset
 
     def _check_open(self) -> None:
@@ -410,9 +422,11 @@ class Store:
             raise errors.StoreClosedError("the store is closed", path=self.path, hint="open it again")
         if self._pid != os.getpid():
             raise errors.StoreClosedError(
-                "the store was opened before a fork", path=self.path, found=f"process {os.getpid()}",
+                "the store was opened before a fork",
+                path=self.path,
+                found=f"process {os.getpid()}",
                 hint="only the process that opened it may use it; read it here with mqstore.inspect",
-            )  # fmt: skip
+            )
 
     def __enter__(self) -> Store:
         return self
@@ -426,13 +440,23 @@ class Store:
 def _result(status: PutMessageStatus, pending: Pending, place: Appended) -> PutResult:
     fields = pending.fields
     return PutResult(
-        status, encode_message_id(fields[8], place.physical_offset), fields[0].decode(), fields[3],
-        place.queue_offset, place.physical_offset, place.size_bytes, place.store_timestamp_ms,
-    )  # fmt: skip
+        status,
+        encode_message_id(fields[8], place.physical_offset),
+        fields[0].decode(),
+        fields[3],
+        place.queue_offset,
+        place.physical_offset,
+        place.size_bytes,
+        place.store_timestamp_ms,
+    )
 
 
 def open_store(
-    path: str | os.PathLike[str], *, on_progress: Progress | None = None, config: StoreConfig | None = None, **settings: Any
+    path: str | os.PathLike[str],
+    *,
+    on_progress: Progress | None = None,
+    config: StoreConfig | None = None,
+    **settings: Any,
 ) -> Store:
     """Open the store in directory ``path`` for writing, creating it if need be; bring it in order after a crash.
 

@@ -125,7 +125,7 @@ class StoreView:
         return sorted({topic for topic, _ in self.paths.list_queues()})
 
     def units(self, topic: str, queue_id: int, begin: int | None = None, end: int | None = None) -> Iterator[QueueUnit]:
-        """The queue's units from offset ``begin`` to ``end``, both clamped to its range; nothing for a missing queue."""
+        """The queue's units from offset ``begin`` to ``end``, both clamped to its range; none of a missing queue."""
         where = self._find(topic, queue_id)
         if where is None:
             return
@@ -135,9 +135,11 @@ class StoreView:
             data = where.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
             if not data:
                 raise errors.CorruptFileError(
-                    "a consume queue file is missing", path=where.queue.directory, offset=offset,
+                    "a consume queue file is missing",
+                    path=where.queue.directory,
+                    offset=offset,
                     hint="mqstore check lists all damage; mqstore rebuild builds the queues anew",
-                )  # fmt: skip
+                )
             for unit in iter_units(data):
                 yield unit
                 offset += 1
@@ -161,9 +163,12 @@ class StoreView:
         if found is None:
             return None
         return reading.offset_at_time(
-            lambda offset: self._time_of(found.queue, offset), found.min_offset, found.max_offset,
-            timestamp_ms, parse_boundary(boundary),
-        )  # fmt: skip
+            lambda offset: self._time_of(found.queue, offset),
+            found.min_offset,
+            found.max_offset,
+            timestamp_ms,
+            parse_boundary(boundary),
+        )
 
     def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The offset that a RocketMQ 4.9 broker answers for a time: to tell what a consumer reset there will do.
@@ -246,15 +251,16 @@ class StoreView:
 
 def check_is_store(paths: StorePaths) -> None:
     """Raise NotAStoreError unless ``paths.root`` is a directory with something of a store in it."""
-    if not paths.root.exists():
-        raise errors.NotAStoreError("no such directory", path=paths.root, hint="give the directory that holds commitlog/")
     if not paths.root.is_dir():
-        raise errors.NotAStoreError("not a directory", path=paths.root, hint="give the directory that holds commitlog/")
+        problem = "not a directory" if paths.root.exists() else "no such directory"
+        raise errors.NotAStoreError(problem, path=paths.root, hint="give the directory that holds commitlog/")
     if not paths.looks_like_store():
         raise errors.NotAStoreError(
-            "no store in this directory", path=paths.root, expected="commitlog/, consumequeue/ or checkpoint",
+            "no store in this directory",
+            path=paths.root,
+            expected="commitlog/, consumequeue/ or checkpoint",
             hint="give the directory that holds commitlog/, or make a store with mqstore.open",
-        )  # fmt: skip
+        )
 
 
 def message_by_id(log: LogReader, message_id: str) -> Record | None:

@@ -54,11 +54,19 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     store_host = config.store_host()
     born_host = encode_host(message.born_host) if message.born_host is not None else store_host
     fields = (
-        topic_raw, body, raw, queue_id, message.flag,
+        topic_raw,
+        body,
+        raw,
+        queue_id,
+        message.flag,
         message.sys_flag & ~_HOST_BITS | _host_bits(born_host, store_host),
         message.born_timestamp_ms if message.born_timestamp_ms is not None else time.time_ns() // 1_000_000,
-        born_host, store_host, message.reconsume_times, message.prepared_transaction_offset, c.MAGIC_V1,
-    )  # fmt: skip
+        born_host,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        c.MAGIC_V1,
+    )
     size = record_size(
         len(body), len(topic_raw), len(raw), born_host_size=len(born_host), store_host_size=len(store_host)
     )
@@ -123,9 +131,7 @@ def _checked_keys(message: Message) -> list[str]:
         )
     for key in message.keys:
         if not isinstance(key, str) or not key or " " in key:
-            raise errors.MessageIllegalError(
-                "a key is empty or holds a space, which separates keys", found=repr(key)
-            )
+            raise errors.MessageIllegalError("a key is empty or holds a space, which separates keys", found=repr(key))
     return list(message.keys)
 
 

@@ -1,0 +1,359 @@
+"""Everything that is wrong with a store, found by reading it.
+
+The log is the evidence. Every record is validated whole; from the sound ones it follows what each queue and the index
+must hold, and what the files hold is compared with that. A check reads only, never stops at the first finding, and
+answers nothing that it did not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mqstore import errors, kernels
+from mqstore.files.inventory import Problem, ProblemKind
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import QueueRun
+from mqstore.layout import delay
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.queue_unit import iter_units
+from mqstore.store.check_index import IndexCheck
+from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
+from mqstore.store.findings import REOPEN, Finding, Severity
+from mqstore.store.log_reader import LogDamage
+from mqstore.store.paths import is_directory_name
+from mqstore.store.queue_reader import QueueReader
+from mqstore.store.view import StoreView
+
+Report = Callable[[Finding], None]
+_DERIVED = "mqstore rebuild STORE --output NEW, or " + REOPEN
+
+
+@dataclass
+class CheckSummary:
+    """What a check looked at, and how much of it was sound."""
+
+    records: int = 0
+    log_bytes: int = 0
+    queues: int = 0
+    units: int = 0
+    index_entries: int = 0
+    findings: int = 0
+    """Errors and warnings; notes do not count."""
+
+
+def check_store(
+    view: StoreView,
+    report: Report,
+    *,
+    delay_levels: Mapping[int, int] = delay.DEFAULT_DELAY_TABLE,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> CheckSummary:
+    """Check all of the store that ``view`` looks at.
+
+    Args:
+        view: the store.
+        report: called with every finding.
+        delay_levels: the delay table of the store's broker, in ms by level.
+        on_progress: called with the bytes of log read and the bytes there are.
+
+    Raises:
+        StoreIOError: something could not be read, so that nothing can be said.
+    """
+    return _Check(view, report, delay_levels, on_progress).run()
+
+
+@dataclass
+class _QueueState:
+    """What the log has told of one queue so far."""
+
+    reader: QueueReader
+    begin: int
+    next_offset: int
+    missing: int = 0
+    wrong: list[tuple[int, object, object]] = field(default_factory=list)
+
+
+class _Check:
+    def __init__(
+        self,
+        view: StoreView,
+        report: Report,
+        delay_levels: Mapping[int, int],
+        on_progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._view = view
+        self._report = report
+        self._delay_ms = delay_array(delay_levels)
+        self._on_progress = on_progress
+        self._pool = FilePool()
+        self._queues: dict[tuple[str, int], _QueueState] = {}
+        self._index = IndexCheck(view, self._finding)
+        self._end = view.min_physical_offset
+        self.summary = CheckSummary()
+
+    def run(self) -> CheckSummary:
+        for problem in self._view.log.inventory.problems:
+            self._log_file(problem)
+        self._walk_log()
+        for state in self._queues.values():
+            self._conclude(state)
+        self._unknown_queues()
+        self._index.finish(self._end)
+        self.summary.index_entries = self._index.entries
+        self.summary.queues = len(self._queues)
+        self._checkpoint()
+        self._settings()
+        self._pool.close()
+        return self.summary
+
+    def _finding(
+        self,
+        severity: Severity,
+        area: str,
+        path: object,
+        offset: int | None,
+        message: str,
+        expected: object = None,
+        found: object = None,
+        repair: str = _DERIVED,
+    ) -> None:
+        self.summary.findings += severity is not Severity.NOTE
+        self._report(Finding(severity, area, str(path), offset, message, expected, found, repair))
+
+    # -- log
+
+    def _log_file(self, problem: Problem) -> None:
+        foreign = problem.kind is ProblemKind.FOREIGN
+        self._finding(
+            Severity.WARNING if foreign else Severity.ERROR,
+            "log",
+            problem.path,
+            None,
+            problem.kind.value,
+            problem.expected,
+            problem.found,
+            "remove it" if foreign else "restore the file from a copy",
+        )
+
+    def _walk_log(self) -> None:
+        start = self._view.min_physical_offset
+        total = max(1, self._view.log.inventory.end - start)
+        self._lost_from: LogDamage | None = None
+        for chunk in self._view.scan_columns(on_damage=self._damage):
+            self._conclude_damage(chunk.physical_offset + chunk.columns.position[0])
+            self._end = chunk.end_offset
+            self.summary.records += chunk.columns.count
+            self.summary.log_bytes = self._end - start
+            for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, self._delay_ms):
+                self._run(run)
+            self._index.put(chunk)
+            if self._on_progress is not None:
+                self._on_progress(self._end - start, total)
+        self._conclude_damage(None)
+
+    def _damage(self, damage: LogDamage) -> bool:
+        self._conclude_damage(damage.physical_offset)
+        self._lost_from = damage
+        return True
+
+    def _conclude_damage(self, resumed_at: int | None) -> None:
+        """Report the damage met last, now that it is known where sound records go on."""
+        damage, self._lost_from = self._lost_from, None
+        if damage is None:
+            return
+        if resumed_at is None:
+            message, repair = "damaged record at the end of the log", REOPEN
+        else:
+            message = f"damaged record; {resumed_at - damage.physical_offset} bytes up to the next sound one are lost"
+            repair = "mqstore rebuild STORE --output NEW --salvage"
+        self._finding(
+            Severity.ERROR,
+            "log",
+            damage.path,
+            damage.physical_offset,
+            message,
+            "a sound record",
+            damage.damage.name,
+            repair,
+        )
+
+    # -- queues
+
+    def _run(self, run: QueueRun) -> None:
+        topic = run.topic.decode("utf-8", "replace")
+        if not is_directory_name(topic) or run.queue_id < 0 or not 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
+            self._finding(
+                Severity.ERROR,
+                "queue",
+                self._view.paths.consume_queue,
+                None,
+                "a record that no queue can hold",
+                "a topic fit for a directory, queue id and offset not negative",
+                f"{topic!r}, {run.queue_id}, {run.first_queue_offset}",
+                "none: the record stays out of all queues",
+            )
+            return
+        state = self._queues.get((topic, run.queue_id))
+        if state is None:
+            directory = self._view.paths.queue(topic, run.queue_id)
+            reader = QueueReader(topic, run.queue_id, directory, self._pool)
+            state = _QueueState(reader, run.first_queue_offset, run.first_queue_offset)
+            self._queues[topic, run.queue_id] = state
+            self._queue_files(reader)
+        if run.first_queue_offset != state.next_offset:
+            self._finding(
+                Severity.ERROR,
+                "queue",
+                state.reader.directory,
+                run.first_queue_offset,
+                "queue offsets in the log do not follow each other",
+                state.next_offset,
+                run.first_queue_offset,
+                "none: the records between are not in the log",
+            )
+        self._compare(state, run)
+        state.next_offset = run.first_queue_offset + len(run.units) // QUEUE_UNIT_SIZE
+
+    def _queue_files(self, reader: QueueReader) -> None:
+        for problem in reader.inventory.problems:
+            foreign = problem.kind is ProblemKind.FOREIGN
+            self._finding(
+                Severity.WARNING if foreign else Severity.ERROR,
+                "queue",
+                problem.path,
+                None,
+                problem.kind.value,
+                problem.expected,
+                problem.found,
+                "remove it" if foreign else _DERIVED,
+            )
+
+    def _compare(self, state: _QueueState, run: QueueRun) -> None:
+        offset, units = run.first_queue_offset, run.units
+        while units:
+            stored = state.reader.units(offset, len(units) // QUEUE_UNIT_SIZE)
+            part, units = units[: len(stored) or len(units)], units[len(stored) or len(units) :]
+            count = len(part) // QUEUE_UNIT_SIZE
+            self.summary.units += count
+            if not stored:
+                state.missing += count
+            elif stored != part:
+                self._compare_units(state, offset, part, stored)
+            offset += count
+
+    def _compare_units(self, state: _QueueState, offset: int, expected: bytes, stored: bytes) -> None:
+        for number, (right, unit) in enumerate(zip(iter_units(expected), iter_units(stored), strict=True)):
+            if right == unit:
+                continue
+            if unit.is_written:
+                state.wrong.append((offset + number, tuple(right), tuple(unit)))
+            else:
+                state.missing += 1
+
+    def _conclude(self, state: _QueueState) -> None:
+        """Report what was found of a queue, its stretches summed up."""
+        reader = state.reader
+        if state.missing:
+            self._finding(
+                Severity.ERROR,
+                "queue",
+                reader.directory,
+                None,
+                f"{state.missing} messages are missing from the queue",
+                f"units for offsets {state.begin} to {state.next_offset - 1}",
+                f"{state.missing} not written",
+            )
+        if state.wrong:
+            offset, right, unit = state.wrong[0]
+            self._finding(
+                Severity.ERROR,
+                "queue",
+                reader.directory,
+                offset,
+                f"{len(state.wrong)} units do not point at their messages; the first is shown",
+                right,
+                unit,
+            )
+        unit_behind = reader.unit(state.next_offset)
+        if unit_behind is not None and unit_behind.is_written:
+            self._finding(
+                Severity.WARNING,
+                "queue",
+                reader.directory,
+                state.next_offset,
+                "units behind the queue's last message",
+                "unwritten space",
+                tuple(unit_behind),
+                REOPEN,
+            )
+
+    def _unknown_queues(self) -> None:
+        """Queues of which the log holds no record: their messages expired, or their units point nowhere."""
+        for topic, queue_id in self._view.paths.list_queues():
+            if (topic, queue_id) in self._queues:
+                continue
+            reader = QueueReader(topic, queue_id, self._view.paths.queue(topic, queue_id), self._pool)
+            self.summary.queues += 1
+            self._queue_files(reader)
+            end = reader.find_end(self._view.min_physical_offset)
+            unit = reader.unit(end)
+            if unit is not None and unit.is_written:
+                self._finding(
+                    Severity.WARNING,
+                    "queue",
+                    reader.directory,
+                    end,
+                    "units that point at no message of the queue",
+                    "unwritten space",
+                    tuple(unit),
+                    REOPEN,
+                )
+
+    # -- the rest
+
+    def _checkpoint(self) -> None:
+        path = self._view.paths.checkpoint
+        try:
+            checkpoint = self._view.checkpoint
+        except errors.CorruptFileError as error:
+            self._finding(
+                Severity.WARNING, "checkpoint", path, None, error.message, error.expected, error.found, REOPEN
+            )
+            return
+        if min(checkpoint) < 0:
+            self._finding(
+                Severity.WARNING, "checkpoint", path, None, "a negative value", ">= 0", tuple(checkpoint), REOPEN
+            )
+
+    def _settings(self) -> None:
+        settings = self._view.settings
+        for read in (lambda: settings.topics, lambda: settings.groups, lambda: settings.delay_offsets):
+            self._try_settings(read)
+        try:
+            progress = self._view.progress()
+        except errors.CorruptConfigError as error:
+            self._finding(
+                Severity.ERROR, "config", error.path, None, error.message, error.expected, error.found, error.hint or ""
+            )
+            return
+        for row in progress:
+            if row.max_offset is not None and row.consumer_offset > row.max_offset:
+                self._finding(
+                    Severity.NOTE,
+                    "config",
+                    self._view.paths.config / "consumerOffset.json",
+                    row.consumer_offset,
+                    f"group {row.group} is ahead of queue {row.topic}/{row.queue_id}",
+                    f"at most {row.max_offset}",
+                    row.consumer_offset,
+                    "commit an offset inside the queue",
+                )
+
+    def _try_settings(self, read: Callable[[], object]) -> None:
+        try:
+            read()
+        except errors.CorruptConfigError as error:
+            self._finding(
+                Severity.ERROR, "config", error.path, None, error.message, error.expected, error.found, error.hint or ""
+            )

@@ -1,0 +1,148 @@
+"""Comparing the index files with the log, entry by entry.
+
+The entries of all files, oldest first, must be the keys of the log's records in log order. The oldest file may begin
+in the middle of the log (older ones expire with the log), and a Java broker that recovered from a crash may have filed
+one record twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from mqstore import errors
+from mqstore.layout import index as layout
+from mqstore.layout.index import IndexEntry, index_keys, key_hash
+from mqstore.layout.record import Record
+from mqstore.store.findings import REOPEN, Severity
+from mqstore.store.index_reader import IndexFileReader
+from mqstore.store.log_reader import Chunk
+
+if TYPE_CHECKING:
+    from mqstore.store.view import StoreView
+
+
+class IndexCheck:
+    """Compares entries with records that are given to :meth:`put` in log order.
+
+    Attributes:
+        entries: entries looked at so far.
+    """
+
+    def __init__(self, view: StoreView, finding: Callable[..., None]) -> None:
+        self._view = view
+        self._finding = finding
+        self.entries = 0
+        self._missing = 0
+        self._first_missing: tuple[int, str] | None = None
+        self._surplus = 0  # filed twice, or of a record that is not there
+        self._current: tuple[IndexFileReader, int, IndexEntry] | None = None
+        self._files = self._open_files()
+        self._stream = self._entries()
+        self._advance()
+        self._begin = None if self._current is None else self._current[2].physical_offset
+        while self._current is not None and self._current[2].physical_offset < view.min_physical_offset:
+            self._advance()  # its record expired with the log's head
+
+    def _open_files(self) -> list[IndexFileReader]:
+        try:
+            files = self._view.index_files()
+            for file in files:
+                _ = file.header
+        except errors.CorruptFileError as error:
+            self._finding(Severity.ERROR, "index", error.path, error.offset, error.message, error.expected, error.found)
+            return []
+        for file in files:
+            self._check_slots(file)
+        return files
+
+    def _check_slots(self, file: IndexFileReader) -> None:
+        """Build the slots from the entries and compare: every chain must be whole."""
+        slots = bytearray(file.geometry.hash_slots * layout.INDEX_SLOT.size)
+        for number, entry in file.entries():
+            position = max(entry.key_hash, 0) % file.geometry.hash_slots * layout.INDEX_SLOT.size
+            previous = layout.INDEX_SLOT.unpack_from(slots, position)[0]
+            if entry.key_hash < 0 or entry.previous != previous:
+                self._finding(
+                    Severity.ERROR,
+                    "index",
+                    file.path,
+                    number,
+                    "entry does not lead on to the one before it",
+                    f"previous {previous}",
+                    tuple(entry),
+                )
+                return
+            layout.INDEX_SLOT.pack_into(slots, position, number)
+        if file.slots() != bytes(slots):
+            self._finding(
+                Severity.ERROR,
+                "index",
+                file.path,
+                None,
+                "slots do not lead to the newest entries",
+                "the slots that follow from the entries",
+                "others",
+            )
+
+    def _entries(self) -> Iterator[tuple[IndexFileReader, int, IndexEntry]]:
+        for file in self._files:
+            for number, entry in file.entries():
+                yield file, number, entry
+
+    def _advance(self) -> None:
+        self._current = next(self._stream, None)
+        if self._current is not None:
+            self.entries += 1
+
+    def put(self, chunk: Chunk) -> None:
+        """Compare the entries of the records of ``chunk``."""
+        if not self._files:
+            return
+        for record in chunk.records():
+            if self._begin is not None and record.physical_offset >= self._begin:
+                self._record(record)
+
+    def _record(self, record: Record) -> None:
+        while self._current is not None and self._current[2].physical_offset < record.physical_offset:
+            self._surplus += 1
+            self._advance()
+        filed: Counter[int] = Counter()
+        while self._current is not None and self._current[2].physical_offset == record.physical_offset:
+            filed[self._current[2].key_hash] += 1
+            self._advance()
+        for key in index_keys(record):
+            number = key_hash(record.topic, key)
+            if filed[number]:
+                filed[number] -= 1
+            elif record.physical_offset != self._begin:  # the oldest file may begin between two keys of a record
+                self._missing += 1
+                self._first_missing = self._first_missing or (record.physical_offset, key)
+        self._surplus += filed.total()
+
+    def finish(self, log_end: int) -> None:
+        """Report what was found, the log having ended at ``log_end``."""
+        directory = self._view.paths.index
+        behind = 0
+        while self._current is not None:
+            behind += self._current[2].physical_offset >= log_end
+            self._surplus += self._current[2].physical_offset < log_end
+            self._advance()
+        if self._missing and self._first_missing is not None:
+            offset, key = self._first_missing
+            self._finding(
+                Severity.ERROR,
+                "index",
+                directory,
+                offset,
+                f"{self._missing} keys of messages are not in the index; the first is shown",
+                repr(key),
+                "no entry",
+            )
+        if self._surplus:
+            message = f"{self._surplus} entries more than messages have keys"
+            self._finding(Severity.WARNING, "index", directory, None, message, repair=REOPEN)
+        if behind:
+            message = f"{behind} entries of records behind the log's end"
+            self._finding(Severity.WARNING, "index", directory, None, message, repair=REOPEN)
