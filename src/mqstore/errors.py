@@ -156,7 +156,9 @@ def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> 
     """
     if error.errno in _FULL:
         return DiskFullError(
-            f"no space left while trying to {action}", path=path, hint="free space on the device, then try again"
+            f"no space left while trying to {action}",
+            path=path,
+            hint="free space on the device, then try again",
         )
     hint = None
     if error.errno in (errno.EACCES, errno.EPERM):

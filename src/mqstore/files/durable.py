@@ -10,8 +10,10 @@ directory that holds it. Forgetting the second is how a whole new file vanishes 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqstore import errors
@@ -77,6 +79,16 @@ def create_file(path: Path, size_bytes: int) -> int:
     return fd
 
 
+def write_new_file(path: Path, size_bytes: int, head: bytes) -> None:
+    """Create ``path`` with ``head`` and zeros behind it, ``size_bytes`` in all, and sync it; not its name."""
+    fd = create_file(path, size_bytes)
+    try:
+        write_at(fd, head, 0, path)
+        sync_file(fd, path)
+    finally:
+        os.close(fd)
+
+
 def remove_file(path: Path) -> None:
     """Remove ``path`` if it is there; the caller syncs the directory."""
     try:
@@ -136,41 +148,37 @@ def zero_from(fd: int, start: int, size_bytes: int, path: str | os.PathLike[str]
     Holes are skipped, so that a sparse file stays sparse. The caller syncs.
     """
     changed = False
-    position = start
     try:
-        while position < size_bytes:
-            position = _next_data(fd, position, size_bytes)
-            if position >= size_bytes:
-                break
-            chunk = os.pread(fd, min(len(_ZEROS), size_bytes - position), position)
-            if not chunk:
-                break
-            if chunk.strip(b"\0"):
-                write_at(fd, memoryview(_ZEROS)[: len(chunk)], position, path)
-                changed = True
-            position += len(chunk)
+        for begin, end in data_ranges(fd, start, size_bytes):
+            position = begin
+            while position < end and (chunk := os.pread(fd, min(len(_ZEROS), end - position), position)):
+                if chunk.strip(b"\0"):
+                    write_at(fd, memoryview(_ZEROS)[: len(chunk)], position, path)
+                    changed = True
+                position += len(chunk)
     except OSError as error:
         raise errors.from_os_error(error, "cut the tail of file", path) from error
     return changed
 
 
-def _next_data(fd: int, position: int, size_bytes: int) -> int:
-    """The first byte at or after ``position`` that is not in a hole, or ``size_bytes``."""
-    if not hasattr(os, "SEEK_DATA"):
-        return position
-    try:
-        return os.lseek(fd, position, os.SEEK_DATA)
-    except OSError:
-        # ENXIO: nothing but hole up to the end of the file; other answers mean the file system cannot tell.
-        return size_bytes if os.fstat(fd).st_size <= position or _is_hole_to_end(fd, position) else position
+def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that may hold other bytes than zeros; one part where the file system cannot tell.
 
-
-def _is_hole_to_end(fd: int, position: int) -> bool:
-    try:
-        os.lseek(fd, position, os.SEEK_HOLE)
-    except OSError:
-        return False
-    return True
+    Raises OSError as the operating system does.
+    """
+    position = start
+    while position < end:
+        try:
+            begin = os.lseek(fd, position, os.SEEK_DATA)
+            stop = min(end, os.lseek(fd, begin, os.SEEK_HOLE))
+        except (OSError, AttributeError) as error:
+            if getattr(error, "errno", None) == errno.ENXIO:
+                return  # nothing but hole from here on
+            begin, stop = position, end
+        if begin >= end:
+            return
+        yield begin, stop
+        position = stop
 
 
 def replace_file(path: Path, data: bytes) -> None:

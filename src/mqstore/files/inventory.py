@@ -8,13 +8,13 @@ returned as problems, and the caller decides which of them it can live with.
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqstore import errors
-import itertools
 
 NAME_DIGITS = 20
 
@@ -132,7 +132,10 @@ def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
         elif gap > size_bytes:
             problems.append(
                 Problem(
-                    ProblemKind.HOLE, after.path, f"a file at {before.start + size_bytes}", f"next at {after.start}"
+                    ProblemKind.HOLE,
+                    after.path,
+                    f"a file at {before.start + size_bytes}",
+                    f"next at {after.start}",
                 )
             )
         elif gap < size_bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mqstore import errors, kernels
 from mqstore.files.inventory import Problem, ProblemKind
@@ -23,6 +24,7 @@ from mqstore.store.findings import REOPEN, Finding, Severity
 from mqstore.store.log_reader import LogDamage
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
 Report = Callable[[Finding], None]
@@ -203,7 +205,7 @@ class _Check:
             self._queue_files(reader)
         if run.first_queue_offset != state.next_offset:
             self._finding(
-                Severity.ERROR,
+                Severity.NOTE if self._is_salvaged else Severity.ERROR,
                 "queue",
                 state.reader.directory,
                 run.first_queue_offset,
@@ -214,6 +216,20 @@ class _Check:
             )
         self._compare(state, run)
         state.next_offset = run.first_queue_offset + len(run.units) // QUEUE_UNIT_SIZE
+
+    @cached_property
+    def _is_salvaged(self) -> bool:
+        """Whether lost stretches of the log were covered by a salvage, so that gaps are no news."""
+        for chunk in self._view.scan_columns():
+            columns, buffer = chunk.columns, chunk.buffer
+            for start, size in zip(columns.topic_position, columns.topic_size, strict=True):
+                if buffer[start : start + size] == FILLER_TOPIC:
+                    return True
+        return any(blank.physical_offset in self._file_starts for blank in self._view.blanks())
+
+    @cached_property
+    def _file_starts(self) -> set[int]:
+        return {entry.start for entry in self._view.log.inventory.entries}
 
     def _queue_files(self, reader: QueueReader) -> None:
         for problem in reader.inventory.problems:
@@ -323,7 +339,14 @@ class _Check:
             return
         if min(checkpoint) < 0:
             self._finding(
-                Severity.WARNING, "checkpoint", path, None, "a negative value", ">= 0", tuple(checkpoint), REOPEN
+                Severity.WARNING,
+                "checkpoint",
+                path,
+                None,
+                "a negative value",
+                ">= 0",
+                tuple(checkpoint),
+                REOPEN,
             )
 
     def _settings(self) -> None:
@@ -334,7 +357,14 @@ class _Check:
             progress = self._view.progress()
         except errors.CorruptConfigError as error:
             self._finding(
-                Severity.ERROR, "config", error.path, None, error.message, error.expected, error.found, error.hint or ""
+                Severity.ERROR,
+                "config",
+                error.path,
+                None,
+                error.message,
+                error.expected,
+                error.found,
+                error.hint or "",
             )
             return
         for row in progress:
@@ -355,5 +385,12 @@ class _Check:
             read()
         except errors.CorruptConfigError as error:
             self._finding(
-                Severity.ERROR, "config", error.path, None, error.message, error.expected, error.found, error.hint or ""
+                Severity.ERROR,
+                "config",
+                error.path,
+                None,
+                error.message,
+                error.expected,
+                error.found,
+                error.hint or "",
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.layout import index as layout
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import IndexEntry, index_keys, key_hash
 from mqstore.layout.record import Record
 from mqstore.store.findings import REOPEN, Severity
@@ -37,12 +38,12 @@ class IndexCheck:
         self._missing = 0
         self._first_missing: tuple[int, str] | None = None
         self._surplus = 0  # filed twice, or of a record that is not there
-        self._current: tuple[IndexFileReader, int, IndexEntry] | None = None
+        self._current: IndexEntry | None = None
         self._files = self._open_files()
         self._stream = self._entries()
         self._advance()
-        self._begin = None if self._current is None else self._current[2].physical_offset
-        while self._current is not None and self._current[2].physical_offset < view.min_physical_offset:
+        self._begin = self._next_offset()
+        while self._next_offset() < view.min_physical_offset:
             self._advance()  # its record expired with the log's head
 
     def _open_files(self) -> list[IndexFileReader]:
@@ -86,31 +87,35 @@ class IndexCheck:
                 "others",
             )
 
-    def _entries(self) -> Iterator[tuple[IndexFileReader, int, IndexEntry]]:
+    def _entries(self) -> Iterator[IndexEntry]:
         for file in self._files:
-            for number, entry in file.entries():
-                yield file, number, entry
+            for _, entry in file.entries():
+                yield entry
 
     def _advance(self) -> None:
         self._current = next(self._stream, None)
         if self._current is not None:
             self.entries += 1
 
+    def _next_offset(self) -> int:
+        """Physical offset of the entry not yet compared, beyond all when there is none."""
+        return LONG_MAX if self._current is None else self._current.physical_offset
+
     def put(self, chunk: Chunk) -> None:
         """Compare the entries of the records of ``chunk``."""
         if not self._files:
             return
         for record in chunk.records():
-            if self._begin is not None and record.physical_offset >= self._begin:
+            if record.physical_offset >= self._begin:
                 self._record(record)
 
     def _record(self, record: Record) -> None:
-        while self._current is not None and self._current[2].physical_offset < record.physical_offset:
+        while self._next_offset() < record.physical_offset:
             self._surplus += 1
             self._advance()
         filed: Counter[int] = Counter()
-        while self._current is not None and self._current[2].physical_offset == record.physical_offset:
-            filed[self._current[2].key_hash] += 1
+        while self._current is not None and self._next_offset() == record.physical_offset:
+            filed[self._current.key_hash] += 1
             self._advance()
         for key in index_keys(record):
             number = key_hash(record.topic, key)
@@ -125,17 +130,17 @@ class IndexCheck:
         """Report what was found, the log having ended at ``log_end``."""
         directory = self._view.paths.index
         behind = 0
-        while self._current is not None:
-            behind += self._current[2].physical_offset >= log_end
-            self._surplus += self._current[2].physical_offset < log_end
+        while (offset := self._next_offset()) < LONG_MAX:
+            behind += offset >= log_end
+            self._surplus += offset < log_end
             self._advance()
         if self._missing and self._first_missing is not None:
-            offset, key = self._first_missing
+            record_offset, key = self._first_missing
             self._finding(
                 Severity.ERROR,
                 "index",
                 directory,
-                offset,
+                record_offset,
                 f"{self._missing} keys of messages are not in the index; the first is shown",
                 repr(key),
                 "no entry",

@@ -75,6 +75,7 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for name in (
             "mapped_file_size_commit_log",
+            "mapped_file_size_consume_queue",
             "max_hash_slot_num",
             "max_index_num",
             "max_message_size",
@@ -88,8 +89,6 @@ class StoreConfig:
             raise _bad_value("max_index_num", "at least 2, since entry 0 is never used", self.max_index_num)
         size = self.mapped_file_size_consume_queue
         if size is not None:
-            if not isinstance(size, int) or size < 1:
-                raise _bad_value("mapped_file_size_consume_queue", "a whole number above 0", size)
             # RocketMQ rounds up to whole units, and so must we to name files alike.
             object.__setattr__(self, "mapped_file_size_consume_queue", -(-size // 20) * 20)
         try:

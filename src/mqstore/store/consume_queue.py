@@ -18,6 +18,9 @@ from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
 from mqstore.store.queue_reader import QueueReader
 
 _PRE_BLANK = encode_unit(PRE_BLANK)
+_FILL_BYTES = 1 << 20
+_MAX_GAP_BYTES = 1 << 30
+"""A longer gap is a record's false claim rather than a loss; filling it would take the disk."""
 
 
 class ConsumeQueue(QueueReader):
@@ -41,8 +44,9 @@ class ConsumeQueue(QueueReader):
     def put(self, first_offset: int, units: bytes) -> None:
         """Write ``units`` at ``first_offset`` and what follows; the queue then ends no earlier than behind them.
 
-        Where the queue is empty, or ends before ``first_offset`` because the log's older part is gone, fillers
-        stand for what is missing and the queue's minimum moves up to ``first_offset``.
+        Where messages before ``first_offset`` are missing from the log, their units are filled in: with fillers at
+        the queue's beginning, and further on with the last unit before the gap once more, which every reader can
+        follow and :meth:`mqstore.Store.get` passes over.
 
         Raises:
             DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
@@ -57,14 +61,21 @@ class ConsumeQueue(QueueReader):
             self.max_offset = end
 
     def _fill(self, first_offset: int) -> None:
-        """Put fillers from the queue's end, or the start of the file in question, up to ``first_offset``."""
+        """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file."""
         start = first_offset * QUEUE_UNIT_SIZE
         begin = start - start % self._size
-        if self.inventory.entries:
-            begin = max(begin, self.max_offset * QUEUE_UNIT_SIZE)
-        if begin < start:
-            self._write(begin, _PRE_BLANK * ((start - begin) // QUEUE_UNIT_SIZE))
-        self.min_offset = first_offset
+        filler = _PRE_BLANK
+        if self.max_offset > self.min_offset and start - self.max_offset * QUEUE_UNIT_SIZE <= _MAX_GAP_BYTES:
+            begin = self.max_offset * QUEUE_UNIT_SIZE
+            filler = self.units(self.max_offset - 1, 1)
+        else:
+            if self.inventory.entries:
+                begin = max(begin, self.max_offset * QUEUE_UNIT_SIZE)
+            self.min_offset = first_offset
+        while begin < start:
+            part = min(start - begin, _FILL_BYTES)
+            self._write(begin, filler * (part // QUEUE_UNIT_SIZE))
+            begin += part
 
     def _write(self, position: int, data: bytes) -> None:
         view = memoryview(data)

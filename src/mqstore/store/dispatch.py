@@ -51,7 +51,9 @@ class QueueTable:
             if topic not in self._refused:
                 self._refused.add(topic)
                 _log.warning(
-                    "records of topic %r, queue %d are in no queue: no directory can bear that name", topic, queue_id
+                    "records of topic %r, queue %d are in no queue: no directory can bear that name",
+                    topic,
+                    queue_id,
                 )
             return None
         directory = self._paths.queue(topic, queue_id)

@@ -121,7 +121,11 @@ class IndexFileReader:
         data = self._pool.read(self.path, position, size_bytes)
         if len(data) != size_bytes:
             raise errors.CorruptFileError(
-                "index file is too short", path=self.path, offset=position, expected=size_bytes, found=len(data)
+                "index file is too short",
+                path=self.path,
+                offset=position,
+                expected=size_bytes,
+                found=len(data),
             )
         return data
 

@@ -110,7 +110,12 @@ class IndexWriter:
             end = self._header()
             # As RocketMQ does, so that a file that never takes a key still tells where it begins.
             start = IndexHeader(
-                end.end_timestamp_ms, end.end_timestamp_ms, end.end_physical_offset, end.end_physical_offset, 0, 1
+                end.end_timestamp_ms,
+                end.end_timestamp_ms,
+                end.end_physical_offset,
+                end.end_physical_offset,
+                0,
+                1,
             )
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
             self._unsynced_full.append(previous)

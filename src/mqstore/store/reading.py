@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mqstore import errors
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Record, decode_record
@@ -44,7 +44,12 @@ class GetLimits:
 
 
 def get_messages(
-    log: LogReader, where_to: QueueRange, offset: int, max_messages: int, where: TagExpression, limits: GetLimits
+    log: LogReader,
+    where_to: QueueRange,
+    offset: int,
+    max_messages: int,
+    where: TagExpression,
+    limits: GetLimits,
 ) -> GetResult:
     """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``."""
     low, high = where_to.min_offset, where_to.max_offset
@@ -59,8 +64,8 @@ def get_messages(
         return GetResult(
             GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
         )
-    found = _Collector(log, max_messages, limits.max_bytes, where)
-    looked_at = found.collect(units)
+    found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
+    looked_at = found.collect(offset, units)
     return GetResult(found.status, offset + looked_at, low, high, found.messages)
 
 
@@ -79,8 +84,11 @@ def _outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] |
 class _Collector:
     """Goes through units and gathers the messages that pass, until one of the limits is reached."""
 
-    def __init__(self, log: LogReader, max_messages: int, max_bytes: int, where: TagExpression) -> None:
+    def __init__(
+        self, log: LogReader, queue: QueueReader, max_messages: int, max_bytes: int, where: TagExpression
+    ) -> None:
         self._log = log
+        self._queue = queue
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._where = where
@@ -89,8 +97,8 @@ class _Collector:
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
 
-    def collect(self, units: bytes) -> int:
-        """Look at ``units`` in order; the number of them that are dealt with."""
+    def collect(self, offset: int, units: bytes) -> int:
+        """Look at ``units``, the first of which is at queue ``offset``; the number of them that are dealt with."""
         ahead = _ReadAhead(self._log, [unit for unit in iter_units(units) if self._where.matches_code(unit.tags_code)])
         looked_at = 0
         for unit in iter_units(units):
@@ -98,7 +106,7 @@ class _Collector:
                 break
             looked_at += 1
             if unit.physical_offset >= self._gone_below and self._where.matches_code(unit.tags_code):
-                self._take(unit, ahead)
+                self._take(unit, offset + looked_at - 1, ahead)
         return looked_at
 
     def _is_full(self, unit: QueueUnit) -> bool:
@@ -106,8 +114,10 @@ class _Collector:
             return False
         return len(self.messages) >= self._max_messages or self._bytes + unit.size_bytes > self._max_bytes
 
-    def _take(self, unit: QueueUnit, ahead: _ReadAhead) -> None:
+    def _take(self, unit: QueueUnit, offset: int, ahead: _ReadAhead) -> None:
         record = ahead.record(unit)
+        if record is not None and not self._belongs(record, offset):
+            return
         if record is None:
             if not self.messages:
                 self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
@@ -118,6 +128,13 @@ class _Collector:
             self.messages.append(record)
             self._bytes += unit.size_bytes
             self.status = GetMessageStatus.FOUND
+
+    def _belongs(self, record: Record, offset: int) -> bool:
+        """Whether the unit at ``offset`` was made for ``record``: one that fills a gap repeats the unit before it."""
+        if record.topic == self._queue.topic and record.queue_id == self._queue.queue_id:
+            return record.queue_offset == offset
+        # One record may be in queues of other names as well, which it lists itself.
+        return PROPERTY_INNER_MULTI_DISPATCH in record.properties
 
 
 class _ReadAhead:
@@ -139,7 +156,11 @@ class _ReadAhead:
                 return None
         try:
             record = decode_record(
-                self._data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=False
+                self._data,
+                at,
+                physical_offset=unit.physical_offset,
+                end=at + unit.size_bytes,
+                check_crc=False,
             )
         except errors.CorruptRecordError:
             return None
@@ -200,7 +221,11 @@ def query_by_key(
 
 
 def offset_at_time(
-    time_of: Callable[[int], int | None], min_offset: int, max_offset: int, timestamp_ms: int, boundary: BoundaryType
+    time_of: Callable[[int], int | None],
+    min_offset: int,
+    max_offset: int,
+    timestamp_ms: int,
+    boundary: BoundaryType,
 ) -> int:
     """Queue offset at a store time, for times that do not decrease along the queue.
 

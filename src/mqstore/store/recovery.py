@@ -190,7 +190,7 @@ class Recovery:
             end = LogEnd(
                 chunk.end_offset,
                 chunk.last_record_offset,
-                max(end.last_timestamp_ms, max(chunk.columns.store_timestamp_ms)),
+                max(end.last_timestamp_ms, *chunk.columns.store_timestamp_ms),
             )
             if self._on_progress is not None:
                 self._on_progress(end.offset - start, total)
@@ -268,7 +268,12 @@ class Recovery:
         log_min = self._log.min_offset
         for queue in self._queues.all():
             if queue.cut(queue.max_offset):
-                _log.info("erased units behind offset %d of queue %s/%d", queue.max_offset, queue.topic, queue.queue_id)
+                _log.info(
+                    "erased units behind offset %d of queue %s/%d",
+                    queue.max_offset,
+                    queue.topic,
+                    queue.queue_id,
+                )
             queue.min_offset = queue.find_min(log_min, queue.max_offset)
             queue.compare_before_write = False
             queue.sync()

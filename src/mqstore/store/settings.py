@@ -12,7 +12,6 @@ from typing import Generic, Protocol, TypeVar
 from mqstore import errors
 from mqstore.layout.config_files import (
     ConsumerOffsets,
-    DataVersion,
     DelayOffsets,
     SubscriptionGroups,
     TopicConfig,
@@ -134,7 +133,7 @@ class Settings:
             known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         elif known.write_queue_nums < queues:
             known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
-        version = (file.data_version or DataVersion()).next(time.time_ns() // 1_000_000)
+        version = file.data_version.next(time.time_ns() // 1_000_000)
         self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
         return known.write_queue_nums
 

@@ -67,7 +67,8 @@ def _consume_queue(paths: StorePaths, config: StoreConfig, noted: FileSizes | No
 
 def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> Geometry:
     wanted = Geometry(
-        config.max_hash_slot_num or DEFAULT_GEOMETRY.hash_slots, config.max_index_num or DEFAULT_GEOMETRY.max_entries
+        config.max_hash_slot_num or DEFAULT_GEOMETRY.hash_slots,
+        config.max_index_num or DEFAULT_GEOMETRY.max_entries,
     )
     if config.max_hash_slot_num is not None or config.max_index_num is not None:
         return wanted

@@ -7,6 +7,7 @@ schedule topic and messages of a transaction are marked, as RocketMQ's store doe
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 
 from mqstore import errors
 from mqstore.layout import constants as c
@@ -40,7 +41,7 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     check_topic(message.topic)
     _check_numbers(message, queue_id)
     body = _body(message, config)
-    topic, queue_id, properties = message.topic, queue_id, _properties(message)
+    topic, properties = message.topic, _properties(message)
     transaction = message.sys_flag & SysFlag.TRANSACTION_MASK
     level = min(message.delay_level, max_delay_level)
     if level > 0:
@@ -87,7 +88,7 @@ def check_topic(topic: str) -> None:
 
 
 def _check_numbers(message: Message, queue_id: int) -> None:
-    limits = (
+    limits: tuple[tuple[str, object, int, int], ...] = (
         ("queue_id", queue_id, 0, _INT_MAX),
         ("flag", message.flag, _INT_MIN, _INT_MAX),
         ("sys_flag", message.sys_flag, 0, _INT_MAX),
@@ -106,11 +107,16 @@ def _body(message: Message, config: StoreConfig) -> bytes:
         body = bytes(memoryview(message.body))
     except TypeError:
         raise errors.MessageIllegalError(
-            "body is not bytes", expected="bytes", found=type(message.body).__name__, hint="encode text: text.encode()"
+            "body is not bytes",
+            expected="bytes",
+            found=type(message.body).__name__,
+            hint="encode text: text.encode()",
         ) from None
     if len(body) > config.max_message_size:
         raise errors.MessageIllegalError(
-            "body is larger than max_message_size", expected=f"at most {config.max_message_size} bytes", found=len(body)
+            "body is larger than max_message_size",
+            expected=f"at most {config.max_message_size} bytes",
+            found=len(body),
         )
     return body
 
@@ -129,7 +135,8 @@ def _checked_keys(message: Message) -> list[str]:
         raise errors.MessageIllegalError(
             "keys is one string", expected="a list of keys", found=repr(message.keys), hint='keys=["o-1"]'
         )
-    for key in message.keys:
+    keys: Sequence[object] = message.keys
+    for key in keys:
         if not isinstance(key, str) or not key or " " in key:
             raise errors.MessageIllegalError("a key is empty or holds a space, which separates keys", found=repr(key))
     return list(message.keys)
@@ -137,7 +144,8 @@ def _checked_keys(message: Message) -> list[str]:
 
 def encode_properties(properties: dict[str, str]) -> bytes:
     """The properties string as a 4.9 broker writes it, names in the order of its map."""
-    for name, value in properties.items():
+    pairs: Iterable[tuple[object, object]] = properties.items()
+    for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, str):
             raise errors.MessageIllegalError("a property is not text", found=f"{name!r}={value!r}")
     return props.encode((name, properties[name]) for name in props.java_map_order(properties))

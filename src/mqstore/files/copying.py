@@ -1,0 +1,71 @@
+"""Copying files and trees of a store: holes stay holes, times stay, and everything copied is on the device after."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+
+_CHUNK_BYTES = 8 << 20
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy ``source`` to the new file ``target``: content, length and modification time.
+
+    Space that ``source`` never used takes none in the copy. The copy is synced, its name is not.
+
+    Raises:
+        DiskFullError, StoreIOError: the copy could not be made; ``target`` may be left incomplete.
+    """
+    try:
+        with source.open("rb") as reader:
+            status = os.fstat(reader.fileno())
+            fd = durable.create_file(target, status.st_size)
+            try:
+                _copy_data(reader.fileno(), fd, status.st_size, target)
+                durable.sync_file(fd, target)
+            finally:
+                os.close(fd)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except OSError as error:
+        if isinstance(error, errors.MqstoreError):
+            raise
+        raise errors.from_os_error(error, "copy file", source) from error
+
+
+def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) -> None:
+    for start, end in durable.data_ranges(source_fd, 0, size_bytes):
+        position = start
+        while position < end:
+            chunk = os.pread(source_fd, min(_CHUNK_BYTES, end - position), position)
+            if not chunk:
+                return
+            if chunk.strip(b"\0"):
+                durable.write_at(target_fd, chunk, position, target)
+            position += len(chunk)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy all regular files below ``source`` to the new directory ``target``; nothing if ``source`` is missing."""
+    if not source.is_dir():
+        return
+    durable.make_directories(target)
+    for path in sorted(source.iterdir()):
+        if path.is_dir():
+            copy_tree(path, target / path.name)
+        elif path.is_file():
+            copy_file(path, target / path.name)
+    durable.sync_directory(target)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove directory ``path`` and what is below it, if it is there."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise errors.from_os_error(error, "remove directory", path) from error

@@ -1,0 +1,159 @@
+"""Building queues and index anew from the commit log alone, into a new directory or in place.
+
+Whatever is killed in the middle leaves the original or the result. A new directory is made under another name and
+renamed when it is complete. In place, the old queues and index are moved aside first; from then on, until the new ones
+are complete, opening the store builds them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import copying, durable
+from mqstore.files.lock import StoreLock
+from mqstore.store.config import StoreConfig
+from mqstore.store.paths import StorePaths
+from mqstore.store.recovery import Progress
+from mqstore.store.salvage import Loss, salvage_log
+from mqstore.store.sizes import resolve_sizes
+from mqstore.store.store import Store
+from mqstore.store.view import StoreView, check_is_store
+
+
+@dataclass
+class RebuildResult:
+    """What a rebuild made."""
+
+    output: Path
+    queues: int
+    units: int
+    log_bytes: int
+    seconds: float
+    losses: list[Loss] = field(default_factory=list)
+
+
+def rebuild(
+    source: Path,
+    output: Path | None,
+    *,
+    in_place: bool = False,
+    salvage: bool = False,
+    config: StoreConfig | None = None,
+    on_progress: Progress | None = None,
+) -> RebuildResult:
+    """Build the queues and the index of the store at ``source`` from its log.
+
+    Args:
+        source: the store; untouched unless ``in_place``. A running one is copied as it is at the moment.
+        output: the new store's directory, which must not exist or be empty.
+        in_place: change ``source`` itself; give no ``output`` then.
+        salvage: go on behind damage in the middle of the log, covering it, instead of refusing; not in place.
+        config: file sizes, where they are not those of ``source``, and the delay levels.
+        on_progress: called with the bytes of log walked and the bytes there are.
+
+    Raises:
+        UsageError: both or neither of ``output`` and ``in_place``, or ``output`` is in use.
+        NotAStoreError, StoreLockedError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
+    """
+    paths = StorePaths(source)
+    check_is_store(paths)
+    if (output is None) != in_place:
+        raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
+    if in_place and salvage:
+        raise errors.UsageError("salvage works on a copy only", hint="give --output NEW")
+    started = time.monotonic()
+    config = _with_sizes(paths, config or StoreConfig())
+    losses: list[Loss] = []
+    if output is None:
+        target = source
+        _rebuild_in_place(paths, config, on_progress)
+    else:
+        target = output
+        _rebuild_copy(paths, output, config, losses.append if salvage else None, on_progress)
+    return _result(target, losses, started)
+
+
+def _with_sizes(paths: StorePaths, config: StoreConfig) -> StoreConfig:
+    """``config`` with the file sizes of the store, so that the copy has the same."""
+    sizes = resolve_sizes(paths, config)
+    return dataclasses.replace(
+        config,
+        mapped_file_size_commit_log=sizes.commit_log,
+        mapped_file_size_consume_queue=sizes.consume_queue,
+        max_hash_slot_num=sizes.index.hash_slots,
+        max_index_num=sizes.index.max_entries,
+    )
+
+
+def _rebuild_copy(
+    paths: StorePaths,
+    output: Path,
+    config: StoreConfig,
+    on_loss: Callable[[Loss], None] | None,
+    on_progress: Progress | None,
+) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
+    durable.make_directories(output.absolute().parent)
+    stage = StorePaths(output.absolute().with_name(f".{output.name}.partial"))
+    copying.remove_tree(stage.root)
+    copying.copy_tree(paths.commit_log, stage.commit_log)
+    copying.copy_tree(paths.config, stage.config)
+    for path in (paths.checkpoint, paths.abort):
+        if path.exists():
+            copying.copy_file(path, stage.root / path.name)
+    if on_loss is not None:
+        final = StorePaths(output).commit_log
+        salvage_log(stage.commit_log, lambda loss: on_loss(dataclasses.replace(loss, path=final / loss.path.name)))
+    Store(stage.root, config, on_progress).close()
+    if output.exists():
+        output.rmdir()
+    stage.root.rename(output.absolute())
+    durable.sync_directory(output.absolute().parent)
+
+
+def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> None:
+    lock = StoreLock(paths.lock)
+    try:
+        durable.remove_file(paths.dispatch_checkpoint)
+        for directory in (paths.consume_queue, paths.index):
+            aside = _aside(directory)
+            copying.remove_tree(aside)
+            if directory.exists():
+                directory.rename(aside)
+        paths.sync()
+    finally:
+        lock.release()
+    try:
+        Store(paths.root, config, on_progress).close()
+    except BaseException:
+        _put_back(paths)
+        raise
+    for directory in (paths.consume_queue, paths.index):
+        copying.remove_tree(_aside(directory))
+
+
+def _put_back(paths: StorePaths) -> None:
+    """After a failure: what was moved aside takes the place of what was begun."""
+    for directory in (paths.consume_queue, paths.index):
+        if _aside(directory).exists():
+            copying.remove_tree(directory)
+            _aside(directory).rename(directory)
+    paths.sync()
+
+
+def _aside(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.before-rebuild")
+
+
+def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:
+    with StoreView(target) as view:
+        queues = view.queues()
+        log_bytes = view.log_end - view.min_physical_offset
+    units = sum(queue.count for queue in queues)
+    return RebuildResult(target, len(queues), units, log_bytes, time.monotonic() - started, losses)
