@@ -1,0 +1,93 @@
+"""The hot paths: put a message into a buffer, scan a log into columns, dispatch, index, gather into Arrow.
+
+Every function exists twice with the same name and the same results: compiled, and in plain Python. The
+compiled ones are used when they were built at installation, unless the environment has ``MQSTORE_PURE=1``.
+What each function does is told in :class:`mqstore.kernels.api.Kernels`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final, cast
+
+from .api import (
+    COLUMN_NAMES,
+    Kernels,
+    LogColumns,
+    PreparedMessage,
+    QueueRun,
+    Stop,
+    StringLists,
+    StringMaps,
+    Strings,
+)
+
+
+def _pure() -> Kernels:
+    from . import pure
+
+    return pure
+
+
+def _choose() -> Kernels:
+    if os.environ.get("MQSTORE_PURE", "") not in ("", "0"):
+        return _pure()
+    try:
+        return cast(Kernels, importlib.import_module("._native", __name__))
+    except ImportError:
+        return _pure()
+
+
+_chosen: Final = _choose()
+
+NAME: Final = _chosen.NAME
+"""``"native"`` or ``"pure"``: which of the two is in use."""
+
+crc32 = _chosen.crc32
+find_property = _chosen.find_property
+gather = _chosen.gather
+host_text = _chosen.host_text
+index_find = _chosen.index_find
+index_put = _chosen.index_put
+ms_to_us = _chosen.ms_to_us
+msg_id_text = _chosen.msg_id_text
+physical_offsets = _chosen.physical_offsets
+properties_map = _chosen.properties_map
+put_batch = _chosen.put_batch
+put_message = _chosen.put_message
+queue_runs = _chosen.queue_runs
+resync = _chosen.resync
+scan = _chosen.scan
+select_units = _chosen.select_units
+split_keys = _chosen.split_keys
+
+__all__ = [
+    "COLUMN_NAMES",
+    "NAME",
+    "Kernels",
+    "LogColumns",
+    "PreparedMessage",
+    "QueueRun",
+    "Stop",
+    "StringLists",
+    "StringMaps",
+    "Strings",
+    "crc32",
+    "find_property",
+    "gather",
+    "host_text",
+    "index_find",
+    "index_put",
+    "ms_to_us",
+    "msg_id_text",
+    "physical_offsets",
+    "properties_map",
+    "put_batch",
+    "put_message",
+    "queue_runs",
+    "resync",
+    "scan",
+    "select_units",
+    "split_keys",
+]

@@ -1,0 +1,40 @@
+"""The kernels in plain Python: the readable definition, and what runs where nothing was compiled."""
+
+from .arrow import (
+    find_property,
+    gather,
+    host_text,
+    ms_to_us,
+    msg_id_text,
+    physical_offsets,
+    properties_map,
+    split_keys,
+)
+from .crc import crc32
+from .dispatch import queue_runs, select_units
+from .index import index_find, index_put
+from .put import put_batch, put_message
+from .scan import resync, scan
+
+NAME = "pure"
+
+__all__ = [
+    "NAME",
+    "crc32",
+    "find_property",
+    "gather",
+    "host_text",
+    "index_find",
+    "index_put",
+    "ms_to_us",
+    "msg_id_text",
+    "physical_offsets",
+    "properties_map",
+    "put_batch",
+    "put_message",
+    "queue_runs",
+    "resync",
+    "scan",
+    "select_units",
+    "split_keys",
+]

@@ -1,0 +1,20 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: embedsignature=False
+"""The kernels, compiled. What each function does is told in :class:`mqstore.kernels.api.Kernels`.
+
+They work on raw memory: ``native/common.pxi`` has the one place where buffers are opened and ranges checked, and
+``native/record.pxi`` the judgement that every size and length of a record passes before it is followed.
+"""
+
+include "native/common.pxi"
+include "native/text.pxi"
+include "native/record.pxi"
+include "native/scan.pxi"
+include "native/dispatch.pxi"
+include "native/index.pxi"
+include "native/put.pxi"
+include "native/arrow.pxi"
+
+NAME = "native"
+
+mq_crc_init()

@@ -1,0 +1,227 @@
+# Keys of scanned records into index files, and out of them (docs/format/index-file.md).
+
+cdef enum:
+    HEADER_SIZE = 40
+    SLOT_SIZE = 4
+    ENTRY_SIZE = 20
+    # What an entry's time may lack, because it counts whole seconds.
+    TRUNCATED_MS = 999
+
+
+cdef struct IndexFile:
+    uint8_t* base
+    uint8_t* entries
+    int64_t hash_slots
+    int64_t max_entries
+    int64_t begin_timestamp_ms
+    int64_t end_timestamp_ms
+    int64_t begin_physical_offset
+    int64_t end_physical_offset
+    int32_t hash_slot_count
+    int32_t index_count
+
+
+cdef int check_dimensions(Py_ssize_t size, int64_t hash_slots, int64_t max_entries) except -1:
+    if (
+        not 1 <= hash_slots <= INT_MAX or not 0 <= max_entries <= INT_MAX
+        or HEADER_SIZE + SLOT_SIZE * hash_slots + ENTRY_SIZE * max_entries > size
+    ):
+        raise UsageError(
+            "the index file is smaller than its dimensions", expected=f"{hash_slots} slots, {max_entries} entries",
+            found=size,
+        )
+    return 0
+
+
+cdef void read_header(IndexFile* file, uint8_t* base, int64_t hash_slots, int64_t max_entries) noexcept nogil:
+    file.base, file.hash_slots, file.max_entries = base, hash_slots, max_entries
+    file.entries = base + HEADER_SIZE + SLOT_SIZE * hash_slots
+    file.begin_timestamp_ms, file.end_timestamp_ms = mq_get64(base), mq_get64(base + 8)
+    file.begin_physical_offset, file.end_physical_offset = mq_get64(base + 16), mq_get64(base + 24)
+    file.hash_slot_count = mq_get32(base + 32)
+    file.index_count = max(mq_get32(base + 36), 1)
+
+
+cdef void write_header(IndexFile* file) noexcept nogil:
+    mq_put64(file.base, file.begin_timestamp_ms)
+    mq_put64(file.base + 8, file.end_timestamp_ms)
+    mq_put64(file.base + 16, file.begin_physical_offset)
+    mq_put64(file.base + 24, file.end_physical_offset)
+    mq_put32(file.base + 32, file.hash_slot_count)
+    mq_put32(file.base + 36, file.index_count)
+
+
+cdef inline int32_t absolute_hash(uint32_t value) noexcept nogil:
+    cdef int32_t signed_value = <int32_t> value
+    if signed_value == -INT_MAX - 1:
+        return 0
+    return -signed_value if signed_value < 0 else signed_value
+
+
+cdef inline int32_t seconds_since(int64_t begin_ms, int64_t time_ms) noexcept nogil:
+    if begin_ms <= 0 or time_ms <= begin_ms:
+        return 0
+    return <int32_t> min((time_ms - begin_ms) // 1000, <int64_t> INT_MAX)
+
+
+cdef inline void put_key(IndexFile* file, int32_t key_hash, int64_t physical_offset, int64_t time_ms) noexcept nogil:
+    """File one key; there must be room for it."""
+    cdef int32_t number = file.index_count
+    cdef uint8_t* slot = file.base + HEADER_SIZE + SLOT_SIZE * (key_hash % file.hash_slots)
+    cdef uint8_t* entry = file.entries + ENTRY_SIZE * <int64_t> number
+    cdef int32_t previous = mq_get32(slot)
+    if previous <= 0 or previous >= number:
+        previous = 0
+        # Java's counter wraps as well; only a hostile file gets there.
+        file.hash_slot_count = <int32_t> (<uint32_t> file.hash_slot_count + 1)
+    mq_put32(entry, key_hash)
+    mq_put64(entry + 4, physical_offset)
+    mq_put32(entry + 12, seconds_since(file.begin_timestamp_ms, time_ms))
+    mq_put32(entry + 16, previous)
+    mq_put32(slot, number)
+    if number == 1:
+        file.begin_timestamp_ms, file.begin_physical_offset = time_ms, physical_offset
+    file.end_timestamp_ms, file.end_physical_offset = time_ms, physical_offset
+    file.index_count = number + 1
+
+
+cdef int64_t put_row_keys(
+    IndexFile* file, Columns* columns, const uint8_t* base, int64_t row, int64_t first
+) noexcept nogil:
+    """File the keys of a row from number ``first`` on; -1, or the number of the key that found the file full."""
+    cdef int64_t physical_offset = columns.physical_offset + columns.position[row]
+    cdef int64_t time_ms = columns.store_timestamp_ms[row]
+    cdef const uint8_t* at = base + columns.keys_position[row]
+    cdef const uint8_t* end = at + max(columns.keys_size[row], 0)
+    cdef const uint8_t* blank
+    cdef int64_t number = 0
+    cdef uint32_t topic_hash
+    if columns.sys_flag[row] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return 0 if file.index_count >= file.max_entries and first == 0 else -1
+    topic_hash = java_hash(0, base + columns.topic_position[row], columns.topic_size[row])
+    topic_hash = topic_hash * 31 + c'#'
+    if columns.uniq_key_size[row] > 0:
+        if first == 0:
+            if file.index_count >= file.max_entries:
+                return 0
+            put_key(
+                file, absolute_hash(java_hash(
+                    topic_hash, base + columns.uniq_key_position[row], columns.uniq_key_size[row]
+                )), physical_offset, time_ms,
+            )
+        number = 1
+    while at < end:
+        blank = <const uint8_t*> memchr(at, c' ', end - at)
+        if blank == NULL:
+            blank = end
+        if blank > at:
+            if number >= first:
+                if file.index_count >= file.max_entries:
+                    return number
+                put_key(file, absolute_hash(java_hash(topic_hash, at, blank - at)), physical_offset, time_ms)
+            number += 1
+        at = blank + 1
+    if number == 0 and first == 0 and file.index_count >= file.max_entries:
+        return 0
+    return -1
+
+
+cdef int64_t put_rows(
+    IndexFile* file, Columns* columns, const uint8_t* base, int64_t row, int64_t* key, int64_t stop
+) noexcept nogil:
+    """File the keys of rows up to ``stop``; the row at which the file was full, ``key`` being set, or ``stop``."""
+    cdef int64_t full_at
+    while row < stop:
+        full_at = put_row_keys(file, columns, base, row, key[0])
+        if full_at >= 0:
+            key[0] = full_at
+            return row
+        key[0] = 0
+        row += 1
+    return stop
+
+
+def index_put(
+    index_buffer, int64_t hash_slots, int64_t max_entries, buffer, columns, Py_ssize_t row, int64_t key,
+    Py_ssize_t stop,
+):
+    """File keys in an index file; see mqstore.kernels.api.Kernels.index_put."""
+    cdef Target target = Target(index_buffer)
+    cdef Source source = Source(buffer)
+    cdef Columns rows
+    cdef bytearray arena = open_columns(columns, &rows)
+    cdef IndexFile file
+    cdef int64_t reached
+    check_rows(rows.count, row, stop)
+    if max_entries < 2 or key < 0:
+        raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
+    check_dimensions(target.size, hash_slots, max_entries)
+    check_parts(&rows, source.size, row, stop)
+    read_header(&file, target.at, hash_slots, max_entries)
+    if stop - row > RELEASE_ROWS:
+        with nogil:
+            reached = put_rows(&file, &rows, source.at, row, &key, stop)
+    else:
+        reached = put_rows(&file, &rows, source.at, row, &key, stop)
+    write_header(&file)
+    return reached, key
+
+
+cdef struct Hit:
+    int64_t physical_offset
+    int32_t number
+
+
+cdef int64_t follow_chain(
+    IndexFile* file, int32_t key_hash, int64_t begin_ms, int64_t end_ms, Hit* hits, int64_t max_hits
+) noexcept nogil:
+    cdef int64_t slot = file.hash_slots
+    cdef int32_t bound = <int32_t> min(<int64_t> file.index_count, file.max_entries)
+    cdef int32_t number = mq_get32(file.base + HEADER_SIZE + SLOT_SIZE * (key_hash % file.hash_slots))
+    cdef int64_t found = 0
+    cdef int64_t time_ms
+    cdef int32_t seconds
+    cdef const uint8_t* entry
+    # Only towards lower numbers: a chain of a healthy file never does anything else, and so every chain ends.
+    while 0 < number < bound and found < max_hits:
+        entry = file.entries + ENTRY_SIZE * <int64_t> number
+        seconds = mq_get32(entry + 12)
+        if mq_get32(entry) == key_hash and seconds >= 0:
+            time_ms = LONG_MAX
+            if file.begin_timestamp_ms <= LONG_MAX - 1000 * <int64_t> seconds:
+                time_ms = file.begin_timestamp_ms + 1000 * <int64_t> seconds
+            if begin_ms <= time_ms <= end_ms:
+                hits[found].physical_offset, hits[found].number = mq_get64(entry + 4), number
+                found += 1
+        bound = number
+        number = mq_get32(entry + 16)
+    return found
+
+
+def index_find(
+    index_buffer, int64_t hash_slots, int64_t key_hash, int64_t max_hits, int64_t begin_ms, int64_t end_ms
+):
+    """Candidates for a key; see mqstore.kernels.api.Kernels.index_find."""
+    cdef Source source = Source(index_buffer)
+    cdef IndexFile file
+    cdef Hit few[64]
+    cdef Hit* hits = few
+    cdef int64_t found, entries
+    check_dimensions(source.size, hash_slots, 0)
+    if not 0 <= key_hash <= INT_MAX:
+        return []
+    entries = (source.size - HEADER_SIZE - SLOT_SIZE * hash_slots) // ENTRY_SIZE
+    read_header(&file, <uint8_t*> source.at, hash_slots, entries)
+    max_hits = min(max_hits, min(entries, <int64_t> file.index_count))
+    if max_hits > 64:
+        hits = <Hit*> malloc(max_hits * sizeof(Hit))
+        if hits == NULL:
+            raise MemoryError()
+    try:
+        begin_ms = LONG_MIN if begin_ms < LONG_MIN + TRUNCATED_MS else begin_ms - TRUNCATED_MS
+        with nogil:
+            found = follow_chain(&file, <int32_t> key_hash, begin_ms, end_ms, hits, max_hits)
+        return [(hits[k].physical_offset, hits[k].number) for k in range(found)]
+    finally:
+        if hits != few:
+            free(hits)

@@ -1,0 +1,121 @@
+"""Keys of scanned records into index files, and out of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import UsageError
+from ...layout import index as layout
+from ...layout.buffers import Buffer
+from ...layout.constants import LONG_MAX, SysFlag
+from ...layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexEntry, IndexHeader
+from ...layout.properties import split_keys
+from ..api import LogColumns
+from .checks import check_rows, decode_text, part, text_of
+
+TRUNCATED_MS: Final = 999
+"""What an entry's time may lack, because it counts whole seconds."""
+
+
+def check_dimensions(size: int, hash_slots: int, max_entries: int) -> None:
+    """Raises UsageError unless a file of ``size`` bytes has room for these."""
+    if hash_slots < 1 or max_entries < 0 or layout.file_size(hash_slots, max_entries) > size:
+        raise UsageError(
+            "the index file is smaller than its dimensions",
+            expected=f"{hash_slots} slots, {max_entries} entries",
+            found=size,
+        )
+
+
+def index_put(
+    index_buffer: Any,
+    hash_slots: int,
+    max_entries: int,
+    buffer: Buffer,
+    columns: LogColumns,
+    row: int,
+    key: int,
+    stop: int,
+) -> tuple[int, int]:
+    """See :meth:`mqstore.kernels.api.Kernels.index_put`."""
+    check_rows(columns.count, row, stop)
+    if max_entries < 2 or key < 0:
+        raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
+    with memoryview(index_buffer) as file, memoryview(buffer) as view:
+        check_dimensions(len(file), hash_slots, max_entries)
+        header = layout.decode_header(file)
+        for current in range(row, stop):
+            topic = decode_text(part(view, columns.topic_position[current], columns.topic_size[current]))
+            first = key if current == row else 0
+            for number, text in list(enumerate(_keys(view, columns, current)))[first:]:
+                if header.index_count >= max_entries:
+                    return _written(file, header, current, number)
+                header = _put(file, hash_slots, header, layout.key_hash(topic, text), columns, current)
+            if first == 0 and header.index_count >= max_entries and not _keys(view, columns, current):
+                return _written(file, header, current, 0)
+        return _written(file, header, stop, 0)
+
+
+def _written(file: memoryview, header: IndexHeader, row: int, key: int) -> tuple[int, int]:
+    INDEX_HEADER.pack_into(file, 0, *header)
+    return row, key
+
+
+def _keys(view: memoryview, columns: LogColumns, row: int) -> list[str]:
+    if columns.sys_flag[row] & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
+        return []
+    uniq_key = text_of(view, columns.uniq_key_position[row], columns.uniq_key_size[row])
+    keys = split_keys(text_of(view, columns.keys_position[row], columns.keys_size[row]))
+    return keys if uniq_key is None else [uniq_key, *keys]
+
+
+def _put(
+    file: memoryview, hash_slots: int, header: IndexHeader, key_hash: int, columns: LogColumns, row: int
+) -> IndexHeader:
+    """File one key as entry ``header.index_count``; the header to write afterwards."""
+    physical_offset = columns.physical_offset + columns.position[row]
+    timestamp_ms = columns.store_timestamp_ms[row]
+    number = header.index_count
+    slot = layout.slot_position(key_hash, hash_slots)
+    previous = INDEX_SLOT.unpack_from(file, slot)[0]
+    if not 0 < previous < number:
+        previous = 0
+    diff = layout.time_diff_s(header.begin_timestamp_ms, timestamp_ms)
+    INDEX_ENTRY.pack_into(file, layout.entry_position(number, hash_slots), key_hash, physical_offset, diff, previous)
+    INDEX_SLOT.pack_into(file, slot, number)
+    first = number <= 1
+    return IndexHeader(
+        timestamp_ms if first else header.begin_timestamp_ms,
+        timestamp_ms,
+        physical_offset if first else header.begin_physical_offset,
+        physical_offset,
+        header.hash_slot_count + (previous == 0),
+        number + 1,
+    )
+
+
+def index_find(
+    index_buffer: Buffer, hash_slots: int, key_hash: int, max_hits: int, begin_ms: int, end_ms: int
+) -> list[tuple[int, int]]:
+    """See :meth:`mqstore.kernels.api.Kernels.index_find`."""
+    hits: list[tuple[int, int]] = []
+    with memoryview(index_buffer) as file:
+        check_dimensions(len(file), hash_slots, 0)
+        header = layout.decode_header(file)
+        entries = (len(file) - layout.entry_position(0, hash_slots)) // INDEX_ENTRY.size
+        bound = min(header.index_count, entries)
+        number = layout.decode_slot(file, key_hash % hash_slots, hash_slots) if key_hash >= 0 else 0
+        while 0 < number < bound and len(hits) < max_hits:
+            entry = layout.decode_entry(file, number, hash_slots)
+            if entry.key_hash == key_hash and _in_window(entry, header, begin_ms, end_ms):
+                hits.append((entry.physical_offset, number))
+            bound = number
+            number = entry.previous
+    return hits
+
+
+def _in_window(entry: IndexEntry, header: IndexHeader, begin_ms: int, end_ms: int) -> bool:
+    if entry.time_diff_s < 0:
+        return False
+    time_ms = min(header.begin_timestamp_ms + 1000 * entry.time_diff_s, LONG_MAX)
+    return begin_ms - TRUNCATED_MS <= time_ms <= end_ms
