@@ -66,17 +66,13 @@ def decode_batch(buffer: Buffer) -> list[BatchElement]:
 def _decode_element(buffer: Buffer, position: int) -> tuple[BatchElement, int]:
     left = len(buffer) - position
     if left < MIN_ELEMENT_SIZE:
-        raise DamageError(
-            "a batch ends inside an element", offset=position, expected=MIN_ELEMENT_SIZE, found=left
-        )
+        raise DamageError("a batch ends inside an element", offset=position, expected=MIN_ELEMENT_SIZE, found=left)
     size, _, _, flag, body_size = BATCH_HEAD.unpack_from(buffer, position)
     if not MIN_ELEMENT_SIZE <= size <= left:
         raise DamageError("an element's size is wrong", offset=position, expected=f"22..{left}", found=size)
     body_start = position + BATCH_HEAD.size
     if not 0 <= body_size <= size - MIN_ELEMENT_SIZE:
-        raise DamageError(
-            "an element's body is wrong", offset=position, expected=f"at most {size}", found=body_size
-        )
+        raise DamageError("an element's body is wrong", offset=position, expected=f"at most {size}", found=body_size)
     body_end = body_start + body_size
     (properties_size,) = _PROPERTIES_LENGTH.unpack_from(buffer, body_end)
     properties_start, end = body_end + _PROPERTIES_LENGTH.size, position + size

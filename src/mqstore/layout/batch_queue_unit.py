@@ -32,10 +32,7 @@ class BatchQueueUnit(NamedTuple):
     def is_written(self) -> bool:
         """Whether this can be a unit that a store wrote."""
         return (
-            self.physical_offset >= 0
-            and self.size_bytes > 0
-            and self.message_base_offset >= 0
-            and self.batch_size > 0
+            self.physical_offset >= 0 and self.size_bytes > 0 and self.message_base_offset >= 0 and self.batch_size > 0
         )
 
     @property

@@ -7,7 +7,16 @@ from typing import Final, NamedTuple
 
 from ..errors import CorruptFileError, UsageError
 from .buffers import Buffer
-from .constants import CHECKPOINT_SIZE as CHECKPOINT_SIZE
+from .constants import CHECKPOINT_SIZE
+
+__all__ = [
+    "CHECKPOINT",
+    "CHECKPOINT_SIZE",
+    "SAFETY_MARGIN_MS",
+    "Checkpoint",
+    "decode_checkpoint",
+    "encode_checkpoint",
+]
 
 CHECKPOINT: Final = struct.Struct(">qqqqq")
 SAFETY_MARGIN_MS: Final = 3000

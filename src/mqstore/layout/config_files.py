@@ -14,13 +14,13 @@ from typing import ClassVar, Final
 
 from ..errors import CorruptConfigError, UsageError
 from . import fastjson
-from .config_beans import MULTI_TAG as MULTI_TAG
-from .config_beans import PERM_INHERIT as PERM_INHERIT
-from .config_beans import PERM_PRIORITY as PERM_PRIORITY
-from .config_beans import PERM_READ as PERM_READ
-from .config_beans import PERM_WRITE as PERM_WRITE
-from .config_beans import SINGLE_TAG as SINGLE_TAG
 from .config_beans import (
+    MULTI_TAG,
+    PERM_INHERIT,
+    PERM_PRIORITY,
+    PERM_READ,
+    PERM_WRITE,
+    SINGLE_TAG,
     Bean,
     BloomFilterData,
     ConsumerFilterData,
@@ -31,14 +31,19 @@ from .config_beans import (
 )
 from .fastjson import JsonValue
 
-TOPICS_FILE: Final = "topics.json"
-SUBSCRIPTION_GROUP_FILE: Final = "subscriptionGroup.json"
-CONSUMER_OFFSET_FILE: Final = "consumerOffset.json"
-LMQ_CONSUMER_OFFSET_FILE: Final = "lmqConsumerOffset.json"
-DELAY_OFFSET_FILE: Final = "delayOffset.json"
-CONSUMER_FILTER_FILE: Final = "consumerFilter.json"
-
 __all__ = [
+    "CONSUMER_FILTER_FILE",
+    "CONSUMER_OFFSET_FILE",
+    "DELAY_OFFSET_FILE",
+    "LMQ_CONSUMER_OFFSET_FILE",
+    "MULTI_TAG",
+    "PERM_INHERIT",
+    "PERM_PRIORITY",
+    "PERM_READ",
+    "PERM_WRITE",
+    "SINGLE_TAG",
+    "SUBSCRIPTION_GROUP_FILE",
+    "TOPICS_FILE",
     "BloomFilterData",
     "ConsumerFilterData",
     "ConsumerFilters",
@@ -53,6 +58,14 @@ __all__ = [
     "split_offset_key",
 ]
 
+TOPICS_FILE: Final = "topics.json"
+SUBSCRIPTION_GROUP_FILE: Final = "subscriptionGroup.json"
+CONSUMER_OFFSET_FILE: Final = "consumerOffset.json"
+LMQ_CONSUMER_OFFSET_FILE: Final = "lmqConsumerOffset.json"
+DELAY_OFFSET_FILE: Final = "delayOffset.json"
+CONSUMER_FILTER_FILE: Final = "consumerFilter.json"
+
+
 Extra = dict[str | int, JsonValue]
 
 
@@ -60,9 +73,7 @@ def _document(data: bytes | str, table: str) -> tuple[Extra, Extra]:
     """The members of a settings file, and of its main table, which is taken out."""
     document = dict(expect(fastjson.loads(data), dict, "the top"))
     if (entries := document.pop(table, None)) is None:
-        raise CorruptConfigError(
-            "settings lack their table", expected=table, found=", ".join(map(str, document))
-        )
+        raise CorruptConfigError("settings lack their table", expected=table, found=", ".join(map(str, document))[:80])
     return document, expect(entries, dict, table)
 
 
@@ -117,9 +128,7 @@ class TopicConfigs:
     def decode(cls, data: bytes | str) -> TopicConfigs:
         """Read the file; see the module for what it raises."""
         extra, table = _document(data, cls.TABLE)
-        topics = {
-            str(name): TopicConfig.from_json(entry, f"{cls.TABLE}.{name}") for name, entry in table.items()
-        }
+        topics = {str(name): TopicConfig.from_json(entry, f"{cls.TABLE}.{name}") for name, entry in table.items()}
         return cls(topics=topics, data_version=_version(extra) or DataVersion(), extra=extra)
 
     def encode(self) -> bytes:
@@ -142,8 +151,7 @@ class SubscriptionGroups:
         """Read the file; see the module for what it raises."""
         extra, table = _document(data, cls.TABLE)
         groups = {
-            str(name): SubscriptionGroupConfig.from_json(entry, f"{cls.TABLE}.{name}")
-            for name, entry in table.items()
+            str(name): SubscriptionGroupConfig.from_json(entry, f"{cls.TABLE}.{name}") for name, entry in table.items()
         }
         return cls(groups=groups, data_version=_version(extra) or DataVersion(), extra=extra)
 
@@ -195,10 +203,7 @@ class ConsumerOffsets:
     def decode(cls, data: bytes | str) -> ConsumerOffsets:
         """Read the file; see the module for what it raises."""
         extra, table = _document(data, cls.TABLE)
-        offsets = {
-            _checked_key(key, cls.TABLE): _offsets(entry, f"{cls.TABLE}.{key}")
-            for key, entry in table.items()
-        }
+        offsets = {_checked_key(key, cls.TABLE): _offsets(entry, f"{cls.TABLE}.{key}") for key, entry in table.items()}
         lmq_offsets = None
         if (lmq_table := extra.pop(cls.LMQ_TABLE, None)) is not None:
             entries = expect(lmq_table, dict, cls.LMQ_TABLE)
@@ -210,9 +215,7 @@ class ConsumerOffsets:
 
     def encode(self) -> bytes:
         """The file's bytes."""
-        tables: dict[str, JsonValue] = {
-            self.TABLE: {key: _map(queues) for key, queues in self.offsets.items()}
-        }
+        tables: dict[str, JsonValue] = {self.TABLE: {key: _map(queues) for key, queues in self.offsets.items()}}
         if self.lmq_offsets is not None:
             tables[self.LMQ_TABLE] = _map(self.lmq_offsets)
         return _text(self.extra, self.data_version, **tables)
@@ -241,12 +244,16 @@ class DelayOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerFilters:
-    """``consumerFilter.json``: the filters that are no tag expressions, by topic and consumer group."""
+    """``consumerFilter.json``: the filters that are no tag expressions, by topic and consumer group.
+
+    ``topic_extras`` are members that this release of mqstore gives no meaning to, by topic.
+    """
 
     TABLE: ClassVar[str] = "filterDataByTopic"
     GROUPS: ClassVar[str] = "groupFilterData"
 
     filters: dict[str, dict[str, ConsumerFilterData]] = field(default_factory=dict)
+    topic_extras: dict[str, Extra] = field(default_factory=dict)
     extra: Extra = field(default_factory=dict)
 
     @classmethod
@@ -254,18 +261,22 @@ class ConsumerFilters:
         """Read the file; see the module for what it raises."""
         extra, table = _document(data, cls.TABLE)
         filters: dict[str, dict[str, ConsumerFilterData]] = {}
-        for topic, entry in table.items():
-            where = f"{cls.TABLE}.{topic}"
-            groups = expect(expect(entry, dict, where).get(cls.GROUPS), dict, f"{where}.{cls.GROUPS}")
-            filters[str(topic)] = {
+        topic_extras: dict[str, Extra] = {}
+        for key, entry in table.items():
+            topic, where = str(key), f"{cls.TABLE}.{key}"
+            members = dict(expect(entry, dict, where))
+            groups = expect(members.pop(cls.GROUPS, None), dict, f"{where}.{cls.GROUPS}")
+            filters[topic] = {
                 str(group): ConsumerFilterData.from_json(data_of_group, f"{where}.{group}")
                 for group, data_of_group in groups.items()
             }
-        return cls(filters=filters, extra=extra)
+            topic_extras[topic] = {name: member for name, member in members.items() if name != "topic"}
+        return cls(filters=filters, topic_extras=topic_extras, extra=extra)
 
     def encode(self) -> bytes:
         """The file's bytes."""
         table: dict[str | int, JsonValue] = {
-            topic: {self.GROUPS: _beans(groups), "topic": topic} for topic, groups in self.filters.items()
+            topic: {self.GROUPS: _beans(groups), "topic": topic, **self.topic_extras.get(topic, {})}
+            for topic, groups in self.filters.items()
         }
         return _text(self.extra, None, **{self.TABLE: table})

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..errors import UsageError
-from .constants import DEFAULT_DELAY_LEVELS as DEFAULT_DELAY_LEVELS
-from .constants import INT_MAX, UNKNOWN_LEVEL_DELAY_MS
+from .constants import DEFAULT_DELAY_LEVELS, INT_MAX, UNKNOWN_LEVEL_DELAY_MS
+
+__all__ = [
+    "DEFAULT_DELAY_LEVELS",
+    "DEFAULT_DELAY_TABLE",
+    "delay_level",
+    "deliver_timestamp",
+    "parse_delay_levels",
+]
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"([0-9]{1,10})([smhd])", re.ASCII)
@@ -24,9 +31,7 @@ def parse_delay_levels(text: str) -> dict[int, int]:
     for level, part in enumerate(text.split(), start=1):
         match = _LEVEL.fullmatch(part)
         if match is None:
-            raise UsageError(
-                "delay level is no number with unit s, m, h or d", found=part, hint="for example 1s 5s 1m"
-            )
+            raise UsageError("delay level is no number with unit s, m, h or d", found=part, hint="for example 1s 5s 1m")
         table[level] = int(match[1]) * _UNITS_MS[match[2]]
     if not table:
         raise UsageError("the table of delay levels is empty", hint="for example 1s 5s 1m")
@@ -50,8 +55,6 @@ def delay_level(text: str | None, table: Mapping[int, int] = DEFAULT_DELAY_TABLE
     return min(level, max(table, default=0))
 
 
-def deliver_timestamp(
-    level: int, store_timestamp_ms: int, table: Mapping[int, int] = DEFAULT_DELAY_TABLE
-) -> int:
+def deliver_timestamp(level: int, store_timestamp_ms: int, table: Mapping[int, int] = DEFAULT_DELAY_TABLE) -> int:
     """Time in ms at which a message stored at ``store_timestamp_ms`` is due; unknown levels wait 1 s."""
     return store_timestamp_ms + table.get(level, UNKNOWN_LEVEL_DELAY_MS)

@@ -24,7 +24,7 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]*')
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})(?![0-9.eE])", re.ASCII)
 _FLOAT: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?(?![0-9.eE])", re.ASCII)
-_HEX: Final = re.compile(r"[0-9A-Fa-f]{4}", re.A)
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{4}", re.ASCII)
 _WORDS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
 _SHORT_ESCAPES: Final = {
     "b": "\b",

@@ -25,9 +25,7 @@ def encode_host(host: str) -> bytes:
     """
     address_text, _, port_text = host.rpartition(":")
     if not _PORT.fullmatch(port_text) or int(port_text) > 0xFFFF:
-        raise UsageError(
-            "a host needs a port from 0 to 65535", found=repr(host), hint="for example 127.0.0.1:10911"
-        )
+        raise UsageError("a host needs a port from 0 to 65535", found=repr(host), hint="for example 127.0.0.1:10911")
     if address_text.startswith("[") and address_text.endswith("]"):
         address_text = address_text[1:-1]
     try:

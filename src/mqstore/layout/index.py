@@ -136,7 +136,5 @@ def encode_entry(entry: IndexEntry) -> bytes:
 
 def _bounded(layout: struct.Struct, buffer: Buffer, position: int) -> tuple[int, ...]:
     if position + layout.size > len(buffer):
-        raise CorruptFileError(
-            "an index file is too short", expected=position + layout.size, found=len(buffer)
-        )
+        raise CorruptFileError("an index file is too short", expected=position + layout.size, found=len(buffer))
     return layout.unpack_from(buffer, position)

@@ -22,9 +22,7 @@ def encode_message_id(store_host: bytes, physical_offset: int) -> str:
     if len(store_host) not in (HOST_V4_SIZE, HOST_V6_SIZE):
         raise UsageError("a host field has 8 or 20 bytes", expected="8 or 20", found=len(store_host))
     if not 0 <= physical_offset <= LONG_MAX:
-        raise UsageError(
-            "the physical offset is out of range", expected=f"0..{LONG_MAX}", found=physical_offset
-        )
+        raise UsageError("the physical offset is out of range", expected=f"0..{LONG_MAX}", found=physical_offset)
     return f"{store_host.hex()}{physical_offset:016x}".upper()
 
 
@@ -36,9 +34,7 @@ def decode_message_id(message_id: str) -> tuple[str, int]:
     """
     host_size = _SIZES.get(len(message_id))
     if host_size is None or _HEX.fullmatch(message_id) is None:
-        raise UsageError(
-            "no offset message id", expected="32 or 56 hexadecimal digits", found=repr(message_id[:80])
-        )
+        raise UsageError("no offset message id", expected="32 or 56 hexadecimal digits", found=repr(message_id[:80]))
     data = bytes.fromhex(message_id)
     offset = int.from_bytes(data[host_size:], "big", signed=True)
     if offset < 0:

@@ -55,12 +55,7 @@ def stored_crc(record: Buffer) -> int | None:
     """
     tail = bytes(record[-CRC_PROPERTY_SIZE:])
     digits = tail[len(_NAME) : -1]
-    if (
-        not tail.startswith(_NAME)
-        or not tail.endswith(_END)
-        or len(digits) != _DIGITS
-        or not digits.isdigit()
-    ):
+    if not tail.startswith(_NAME) or not tail.endswith(_END) or len(digits) != _DIGITS or not digits.isdigit():
         return None
     return int(digits[::-1])
 

@@ -65,9 +65,7 @@ def fits(size_bytes: int, remaining: int) -> bool:
 def encode_ext_unit(unit: ExtUnit) -> bytes:
     """The bytes of a unit. Raises UsageError when it exceeds 32,767 bytes or a number does not fit."""
     if unit.size_bytes > MAX_EXT_UNIT_SIZE:
-        raise UsageError(
-            "an ext unit is too large", expected=f"at most {MAX_EXT_UNIT_SIZE}", found=unit.size_bytes
-        )
+        raise UsageError("an ext unit is too large", expected=f"at most {MAX_EXT_UNIT_SIZE}", found=unit.size_bytes)
     try:
         head = EXT_HEAD.pack(unit.size_bytes, unit.tags_code, unit.store_timestamp_ms, len(unit.bitmap))
     except struct.error as error:

@@ -56,9 +56,7 @@ def encode_units(units: Iterable[QueueUnit]) -> bytes:
 def decode_unit(buffer: Buffer, position: int = 0) -> QueueUnit:
     """The unit at ``position``. Raises UsageError when fewer than 20 bytes lie there."""
     if not 0 <= position <= len(buffer) - QUEUE_UNIT_SIZE:
-        raise UsageError(
-            "no whole queue unit at this position", offset=position, found=f"{len(buffer)} bytes"
-        )
+        raise UsageError("no whole queue unit at this position", offset=position, found=f"{len(buffer)} bytes")
     return QueueUnit._make(QUEUE_UNIT.unpack_from(buffer, position))
 
 

@@ -28,9 +28,7 @@ PREFIX: Final = struct.Struct(">ii")
 """Size and magic: all that a blank record has."""
 
 _HOST_SIZES: Final = (c.HOST_V4_SIZE, c.HOST_V6_SIZE)
-HEADS: Final = tuple(
-    struct.Struct(f">iiiiiqqiq{_HOST_SIZES[v6 & 1]}sq{_HOST_SIZES[v6 >> 1]}siqi") for v6 in range(4)
-)
+HEADS: Final = tuple(struct.Struct(f">iiiiiqqiq{_HOST_SIZES[v6 & 1]}sq{_HOST_SIZES[v6 >> 1]}siqi") for v6 in range(4))
 """Everything up to and including the body's length, by the two IPv6 bits of SYSFLAG (born host + 2 * store
 host).
 """
@@ -230,32 +228,17 @@ def decode_record(
     """
     limit = len(buffer) if end is None else end
     if not 0 <= position <= limit <= len(buffer):
-        raise UsageError(
-            "the position lies outside the buffer", offset=position, found=f"{limit} of {len(buffer)}"
-        )
+        raise UsageError("the position lies outside the buffer", offset=position, found=f"{limit} of {len(buffer)}")
     place = position if physical_offset is None else physical_offset
-    if limit - position < c.BLANK_SIZE:
-        _damaged(Damage.SHORT, place, "8 bytes", limit - position)
-    size, magic = PREFIX.unpack_from(buffer, position)
+    size, magic = _decode_prefix(buffer, position, limit, place)
     if magic == c.MAGIC_BLANK:
         return Blank(place, size)
-    topic_length = _TOPIC_LENGTHS.get(magic)
-    if topic_length is None:
-        if size == 0 and magic == 0:
-            _damaged(Damage.UNWRITTEN, place, "a record", "zeros")
-        _damaged(Damage.MAGIC, place, "a magic code", f"0x{magic & 0xFFFFFFFF:08X}")
-    if size < c.MIN_RECORD_SIZE + topic_length.size - 1:
-        _damaged(Damage.SIZE, place, f"at least {c.MIN_RECORD_SIZE}", size)
-    stop = position + size
-    if stop > limit:
-        _damaged(Damage.SHORT, place, f"{size} bytes", limit - position)
 
+    stop = position + size
     head = HEADS[0]
     fields = head.unpack_from(buffer, position)
     if fields[6] != (max(fields[6], 0) if physical_offset is None else physical_offset):
-        _damaged(
-            Damage.PHYSICAL_OFFSET, place, "its own place" if physical_offset is None else place, fields[6]
-        )
+        _damaged(Damage.PHYSICAL_OFFSET, place, "its own place" if physical_offset is None else place, fields[6])
     if v6 := (fields[7] & _V6_BITS) >> _V6_SHIFT:
         head = HEADS[v6]
         if position + head.size > stop:
@@ -263,7 +246,7 @@ def decode_record(
         fields = head.unpack_from(buffer, position)
 
     body, at = _part(buffer, position + head.size, fields[14], stop, place)
-    topic, at = _counted_part(buffer, at, topic_length, stop, place)
+    topic, at = _counted_part(buffer, at, _TOPIC_LENGTHS[magic], stop, place)
     raw, at = _counted_part(buffer, at, _PROPERTIES_LENGTH, stop, place)
     if at != stop:
         _damaged(Damage.LENGTHS, place, size, at - position)
@@ -274,6 +257,25 @@ def decode_record(
     return Record._make((fields[6], size, magic, *fields[2:6], *fields[7:14], body, topic, raw))
 
 
+def _decode_prefix(buffer: Buffer, position: int, limit: int, place: int) -> tuple[int, int]:
+    """Size and magic of a record that lies whole before ``limit``, or of a blank record."""
+    if limit - position < c.BLANK_SIZE:
+        _damaged(Damage.SHORT, place, f"{c.BLANK_SIZE} bytes", limit - position)
+    size, magic = PREFIX.unpack_from(buffer, position)
+    if magic == c.MAGIC_BLANK:
+        return size, magic
+    if magic not in _TOPIC_LENGTHS:
+        if size == 0 and magic == 0:
+            _damaged(Damage.UNWRITTEN, place, "a record", "zeros")
+        _damaged(Damage.MAGIC, place, "a magic code", f"0x{magic & 0xFFFFFFFF:08X}")
+    smallest = c.MIN_RECORD_SIZE + (magic == c.MAGIC_V2)
+    if size < smallest:
+        _damaged(Damage.SIZE, place, f"at least {smallest}", size)
+    if size > limit - position:
+        _damaged(Damage.SHORT, place, f"{size} bytes", limit - position)
+    return size, magic
+
+
 def _part(buffer: Buffer, start: int, length: int, stop: int, place: int) -> tuple[bytes, int]:
     """A part of ``length`` bytes that must end at or before ``stop``, and the position behind it."""
     end = start + length
@@ -282,9 +284,7 @@ def _part(buffer: Buffer, start: int, length: int, stop: int, place: int) -> tup
     return bytes(buffer[start:end]), end
 
 
-def _counted_part(
-    buffer: Buffer, position: int, length: struct.Struct, stop: int, place: int
-) -> tuple[bytes, int]:
+def _counted_part(buffer: Buffer, position: int, length: struct.Struct, stop: int, place: int) -> tuple[bytes, int]:
     """A part that is preceded by its length."""
     start = position + length.size
     if start > stop:
@@ -365,9 +365,7 @@ def encode_record(
         magic=magic,
     )
     if size > c.INT_MAX:
-        raise MessageIllegalError(
-            "the message is too large", expected=f"at most {c.INT_MAX} bytes", found=size
-        )
+        raise MessageIllegalError("the message is too large", expected=f"at most {c.INT_MAX} bytes", found=size)
     try:
         head = HEADS[v6].pack(
             size,

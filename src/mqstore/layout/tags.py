@@ -56,9 +56,7 @@ class TagExpression:
             return cls(frozenset(), frozenset())
         tags = frozenset(tag for part in expression.split("||") if (tag := part.strip(_TRIMMED)))
         if not tags:
-            raise UsageError(
-                "the tag expression names no tag", found=repr(expression), hint='use "*" for all messages'
-            )
+            raise UsageError("the tag expression names no tag", found=repr(expression), hint='use "*" for all messages')
         return cls(tags, frozenset(map(tags_code, tags)))
 
     @property
