@@ -43,8 +43,9 @@ def defect(raw: bytes) -> str | None:
     """
     if b"\x00" in raw:
         return f"NUL byte at {raw.index(0)}"
-    if raw and any(b"\x01" not in segment for segment in raw.split(b"\x02") if segment):
-        return "segment without separator between name and value"
+    for segment in raw.split(b"\x02"):
+        if segment and b"\x01" not in segment:
+            return "segment without separator between name and value"
     return None
 
 
