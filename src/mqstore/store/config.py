@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,9 @@ class StoreConfig:
         except ValueError:
             raise _bad_value("flush_disk_type", "SYNC_FLUSH or ASYNC_FLUSH", self.flush_disk_type) from None
         delay.parse_delay_levels(self.message_delay_level)
-        self.store_host()
+        encode_host(f"{self.broker_ip1}:{self.listen_port}")
 
+    @cached_property
     def store_host(self) -> bytes:
         """``broker_ip1:listen_port`` as the record field (docs/format/commit-log.md)."""
         return encode_host(f"{self.broker_ip1}:{self.listen_port}")

@@ -30,6 +30,7 @@ class IndexWriter:
     """Files the keys of records, in log order. Used by one thread at a time.
 
     Attributes:
+        paths: the index files, oldest first.
         end_timestamp_ms: store time of the last record in the newest file that is full and synced; 0 if none is.
     """
 
@@ -37,6 +38,7 @@ class IndexWriter:
         self._directory = directory
         self._geometry = geometry
         self._file: MappedFile | None = None
+        self.paths: list[Path] = []
         self._unsynced_full: list[MappedFile] = []
         self._filed_to = (0, 0)
         self.end_timestamp_ms = 0
@@ -44,9 +46,9 @@ class IndexWriter:
     def open_last(self, filed_to: int) -> None:
         """Go on in the newest file, if there is one; records before physical offset ``filed_to`` are filed."""
         self._filed_to = (filed_to, 0)
-        files = list_index_files(self._directory)
-        if files:
-            self._file = MappedFile(files[-1], self._geometry.file_size)
+        self.paths = list_index_files(self._directory)
+        if self.paths:
+            self._file = MappedFile(self.paths[-1], self._geometry.file_size)
 
     @property
     def last_name(self) -> str | None:
@@ -120,6 +122,7 @@ class IndexWriter:
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
             self._unsynced_full.append(previous)
         self._file = file
+        self.paths = [*self.paths, file.path]
         return file
 
     def sync(self) -> None:

@@ -307,16 +307,19 @@ class _FileScan:
     def run(self, position: int) -> Iterator[Chunk]:
         """Give the chunks from physical offset ``position`` to the end of the file or of the range."""
         self.position = position
-        want = self._options.chunk_bytes
+        want = 0
         while self.position < self._limit:
             base = self.position
-            buffer = self._reader.read_file(self._entry, base, want)
+            # Behind the limit lies at most the rest of one record: more is read only when one asks for it.
+            buffer = self._reader.read_file(
+                self._entry, base, want or min(self._options.chunk_bytes, self._limit - base)
+            )
             columns = kernels.scan(buffer, 0, len(buffer), base, check_crc=self._options.check_crc)
             columns = _starting_before(columns, self._limit - base)
             if columns.count:
                 self.position = base + columns.next_position
                 yield Chunk(buffer, base, columns)
-            want = self._options.chunk_bytes
+            want = 0
             if columns.stop is Stop.BLANK:
                 self.blank = Blank(self.position, columns.blank_size)
                 return

@@ -6,7 +6,7 @@ queue begins and ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -99,7 +99,8 @@ class _Collector:
 
     def collect(self, offset: int, units: bytes) -> int:
         """Look at ``units``, the first of which is at queue ``offset``; the number of them that are dealt with."""
-        ahead = _ReadAhead(self._log, [unit for unit in iter_units(units) if self._where.matches_code(unit.tags_code)])
+        matching = (unit for unit in iter_units(units) if self._where.matches_code(unit.tags_code))
+        ahead = _ReadAhead(self._log, islice(matching, self._max_messages))
         looked_at = 0
         for unit in iter_units(units):
             if self._is_full(unit):
@@ -140,7 +141,7 @@ class _Collector:
 class _ReadAhead:
     """Reads records through their units, neighbours with one call: a queue's records often lie close together."""
 
-    def __init__(self, log: LogReader, units: Sequence[QueueUnit]) -> None:
+    def __init__(self, log: LogReader, units: Iterable[QueueUnit]) -> None:
         self._log = log
         self._ends = list(_spans(units))
         self._start = 0
@@ -179,7 +180,7 @@ class _ReadAhead:
         self._data = data or b""
 
 
-def _spans(units: Sequence[QueueUnit]) -> Iterator[tuple[int, int]]:
+def _spans(units: Iterable[QueueUnit]) -> Iterator[tuple[int, int]]:
     """Ranges of the log that hold neighbouring records, as (start, end)."""
     start = end = -1
     for unit in units:

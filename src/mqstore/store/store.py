@@ -236,7 +236,7 @@ class Store:
         return reading.query_by_key(self.log, self._index_files(), topic, key, limit, begin, end)
 
     def _index_files(self) -> list[IndexFileReader]:
-        paths = list_index_files(self.paths.index)
+        paths = list_index_files(self.paths.index) if self._index is None else self._index.paths
         for path in paths:
             if path not in self._index_readers:
                 self._index_readers[path] = IndexFileReader(path, self._pool, self.sizes.index)

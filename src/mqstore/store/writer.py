@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from mqstore import errors
 from mqstore.layout import constants as c
@@ -52,7 +53,7 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
             topic, queue_id = c.SCHEDULE_TOPIC, level - 1
     raw = encode_properties(properties)
     topic_raw = topic.encode()
-    store_host = config.store_host()
+    store_host = config.store_host
     born_host = encode_host(message.born_host) if message.born_host is not None else store_host
     fields = (
         topic_raw,
@@ -144,11 +145,19 @@ def _checked_keys(message: Message) -> list[str]:
 
 def encode_properties(properties: dict[str, str]) -> bytes:
     """The properties string as a 4.9 broker writes it, names in the order of its map."""
+    if not properties:
+        return b""
     pairs: Iterable[tuple[object, object]] = properties.items()
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, str):
             raise errors.MessageIllegalError("a property is not text", found=f"{name!r}={value!r}")
-    return props.encode((name, properties[name]) for name in props.java_map_order(properties))
+    return props.encode([(name, properties[name]) for name in _map_order(tuple(properties))])
+
+
+@lru_cache(maxsize=1024)
+def _map_order(names: tuple[str, ...]) -> list[str]:
+    """The order of a Java map; producers use few sets of names, again and again."""
+    return props.java_map_order(names)
 
 
 def _host_bits(born_host: bytes, store_host: bytes) -> int:
