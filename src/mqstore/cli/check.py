@@ -1,0 +1,58 @@
+"""``mqstore check``: everything that is wrong with a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from mqstore.cli.options import FormatOption, StorePath
+from mqstore.cli.output import Format, make_output, progress_bar
+from mqstore.layout import delay
+from mqstore.store.check import check_store
+from mqstore.store.findings import Finding
+from mqstore.store.view import StoreView
+
+EXIT_COULD_NOT_LOOK = 2
+
+
+def run(
+    store: StorePath,
+    delay_levels: Annotated[
+        str, typer.Option(help="messageDelayLevel of the store's broker, if it is not the default.")
+    ] = delay.DEFAULT_DELAY_LEVELS,
+    format: FormatOption = Format.text,
+) -> int:
+    """Read the whole store and list every finding, with place, what was expected, what was found and what mends it.
+
+    Exit codes: 0 nothing found, 1 findings, 2 could not look. Notes are listed and do not count.
+    """
+    table = delay.parse_delay_levels(delay_levels)
+    findings: list[Finding] = []
+    with StoreView(store) as view, progress_bar("checking") as on_progress:
+        summary = check_store(view, findings.append, delay_levels=table, on_progress=on_progress)
+    output = make_output(format)
+    output.document(
+        {"findings": [finding.as_dict() for finding in findings], "summary": dataclasses.asdict(summary)},
+        [
+            *(line for finding in findings for line in _lines(finding)),
+            _summary(summary.findings, summary.records, summary.units, summary.index_entries),
+        ],
+    )
+    return 1 if summary.findings else 0
+
+
+def _lines(finding: Finding) -> list[str]:
+    place = finding.path if finding.offset is None else f"{finding.path} @ {finding.offset}"
+    lines = [f"{finding.severity.value}: {finding.area}: {finding.message}", f"    at       {place}"]
+    if finding.expected is not None:
+        lines.append(f"    expected {finding.expected}")
+    if finding.found is not None:
+        lines.append(f"    found    {finding.found}")
+    return [*lines, f"    repair   {finding.repair}"]
+
+
+def _summary(findings: int, records: int, units: int, entries: int) -> str:
+    looked_at = f"{records} records, {units} queue units, {entries} index entries"
+    return f"{findings} findings in {looked_at}" if findings else f"nothing wrong: {looked_at}"

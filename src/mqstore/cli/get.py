@@ -1,0 +1,45 @@
+"""``mqstore get``: messages of one queue from an offset on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mqstore.cli.messages import broker_name, message_json, print_messages
+from mqstore.cli.options import FormatOption, LimitOption, QueueOption, StorePath, WhereOption
+from mqstore.cli.output import Format, make_output
+from mqstore.store.view import StoreView
+
+
+def run(
+    store: StorePath,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    queue: QueueOption = 0,
+    offset: Annotated[
+        int | None, typer.Option("--offset", "-o", help="Queue offset; left out: the first stored.")
+    ] = None,
+    limit: LimitOption = 32,
+    where: WhereOption = None,
+    format: FormatOption = Format.text,
+) -> int:
+    """Print messages of one queue, in queue order, and where to go on."""
+    with StoreView(store) as view:
+        if offset is None:
+            found = [info for info in view.queues(topic) if info.queue_id == queue]
+            offset = found[0].min_offset if found else 0
+        result = view.get(topic, queue, offset, limit, where)
+    output = make_output(format)
+    print_messages(output, f"{topic}/{queue}", result.messages)
+    name = broker_name(store)
+    output.document(
+        {
+            "status": result.status.value,
+            "nextOffset": result.next_offset,
+            "minOffset": result.min_offset,
+            "maxOffset": result.max_offset,
+            "messages": [message_json(record, name) for record in result.messages],
+        },
+        [f"{result.status.value}: go on at {result.next_offset}; stored {result.min_offset} to {result.max_offset}"],
+    )
+    return 0

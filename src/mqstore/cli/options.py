@@ -1,0 +1,50 @@
+"""Parameters that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqstore import errors
+from mqstore.cli.output import Format
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of the store: it holds commitlog/.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Tables for people, or JSON for programs.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+QueueOption = Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue of the topic.")]
+WhereOption = Annotated[str | None, typer.Option("--where", "-w", help='Tags to pick, as "paid || refunded".')]
+LimitOption = Annotated[int, typer.Option("--max", "-m", min=1, help="At most this many messages.")]
+BeginOption = Annotated[
+    str | None, typer.Option("--begin", "-b", help="Stored at or after: ms, or yyyy-MM-dd#HH:mm:ss[:SSS] in UTC.")
+]
+EndOption = Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before: as --begin.")]
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[#T ](\d\d:\d\d:\d\d)(?:[:.](\d{1,3}))?)?Z?")
+
+
+def parse_time(text: str | None, default: int) -> int:
+    """A point in time in ms since the epoch: a number, or a date and time in UTC in one of the usual spellings.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    if text is None:
+        return default
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    match = _TIME.fullmatch(text)
+    if match is not None:
+        try:
+            moment = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00:00'}").replace(tzinfo=timezone.utc)
+        except ValueError:
+            pass
+        else:
+            return int(moment.timestamp()) * 1000 + int((match[3] or "0").ljust(3, "0"))
+    raise errors.UsageError(
+        "no point in time", found=repr(text), expected="ms since 1970, or yyyy-MM-dd#HH:mm:ss:SSS",
+        hint="for example 1700000000000 or 2026-01-31#08:00:00",
+    )  # fmt: skip
