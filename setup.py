@@ -35,4 +35,4 @@ native = Extension(
     optional=True,
 )
 
-setup(ext_modules=cythonize([native], include_path=["src"]))
+setup(ext_modules=cythonize([native]))

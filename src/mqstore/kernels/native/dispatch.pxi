@@ -66,8 +66,8 @@ cdef int assign_runs(
         place = place_of(found, columns, base, row)
         queue_offset = columns.queue_offset[row]
         time = columns.store_timestamp_ms[row]
-        run = found.runs + (place[0] - 1)
-        if place[0] == 0 or queue_offset == LONG_MIN or queue_offset - 1 != run.last_queue_offset:
+        run = NULL if place[0] == 0 else found.runs + (place[0] - 1)
+        if run == NULL or queue_offset == LONG_MIN or queue_offset - 1 != run.last_queue_offset:
             run = found.runs + found.count
             found.count += 1
             place[0] = <int32_t> found.count

@@ -166,7 +166,7 @@ def put_message(
 
 
 def put_batch(
-    buffer, Py_ssize_t position, Py_ssize_t limit, int64_t physical_offset, int64_t store_timestamp_ms,
+    buffer, Py_ssize_t position, Py_ssize_t limit, int64_t physical_offset, store_timestamp_ms,
     queue_offsets, messages, Py_ssize_t start=0, /,
 ):
     """Write many records; see mqstore.kernels.api.Kernels.put_batch."""
@@ -183,12 +183,12 @@ def put_batch(
         raise UsageError(
             "every message needs a queue offset", expected=len(prepared), found=f"{len(offsets)} from {start}"
         )
-    head.store_timestamp_ms = store_timestamp_ms
     for k in range(start, len(prepared)):
         message = prepared[k]
         if len(message) != 12:
             raise TypeError(f"a prepared message has 12 parts, not {len(message)}")
         try:
+            head.store_timestamp_ms = store_timestamp_ms
             head.queue_offset = offsets[k]
             head.queue_id = message[3]
             head.flag = message[4]

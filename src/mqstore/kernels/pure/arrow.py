@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from ...errors import UsageError
 from ...layout.buffers import Buffer
 from ...layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, INT_MAX, LONG_MAX, SysFlag
 from ...layout.hosts import decode_host
@@ -17,6 +18,7 @@ from .checks import check_rows, decode_text, optional_part, part, properties_tex
 from .scan import find_values
 
 _LONG_MIN: Final = -LONG_MAX - 1
+_TOO_LARGE: Final = "the column would hold 2 GiB or more: take fewer rows"
 
 
 def find_property(
@@ -24,11 +26,13 @@ def find_property(
 ) -> tuple[memoryview, memoryview]:
     """See :meth:`mqstore.kernels.api.Kernels.find_property`."""
     check_rows(columns.count, start, stop)
+    if not name:
+        raise UsageError("a property has a name")
     positions, sizes = array("q"), array("i")
     with memoryview(buffer) as view:
         for row in range(start, stop):
             base = columns.properties_position[row]
-            place, size = find_values(part(view, base, columns.properties_size[row]), [name] if name else [])[0]
+            place, size = find_values(part(view, base, columns.properties_size[row]), [name])[0]
             positions.append(base + place if size >= 0 else 0)
             sizes.append(size)
     return memoryview(positions), memoryview(sizes)
@@ -46,6 +50,9 @@ def gather(
 ) -> Strings:
     """See :meth:`mqstore.kernels.api.Kernels.gather`."""
     check_rows(min(len(positions), len(sizes)), start, stop)
+    # Replacing malformed bytes never makes text shorter, so this can be told before anything is copied.
+    if sum(size for size in sizes[start:stop] if size > 0) > INT_MAX:
+        raise OverflowError(_TOO_LARGE)
     with memoryview(buffer) as view:
         values = [optional_part(view, positions[row], sizes[row]) for row in range(start, stop)]
     if utf8:
@@ -130,7 +137,7 @@ def _filled(data: bytes, allocate: Allocate | None) -> Any:
         return bytearray(data)
     buffer = allocate(len(data))
     if data:
-        memoryview(buffer)[:] = data
+        memoryview(buffer).cast("B")[:] = data
     return buffer
 
 
@@ -144,7 +151,7 @@ def _offsets(sizes: Iterable[int], allocate: Allocate | None) -> Any:
     for size in sizes:
         total += size
         if total > INT_MAX:
-            raise OverflowError("the column would hold 2 GiB or more: take fewer rows")
+            raise OverflowError(_TOO_LARGE)
         offsets.append(total)
     return _filled(offsets.tobytes(), allocate)
 

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.support import BASE, LOGS, log_files, make_log, message
+from mqstore.errors import UsageError
+from mqstore.layout import index as layout
+from mqstore.layout.index import INDEX_HEADER, IndexHeader
+
+SLOTS, ENTRIES = 1000, 4000
+"""Dimensions of the golden index files."""
+
+
+def refile(kernels: Any, logs: list[tuple[int, bytes]], slots: int, entries: int) -> list[bytes]:
+    """Index files for all records of these logs, a new one whenever the last is full."""
+    files = [bytearray(layout.file_size(slots, entries))]
+    for base, log in logs:
+        columns = kernels.scan(log, 0, len(log), base)
+        row = key = 0
+        while row < columns.count:
+            row, key = kernels.index_put(files[-1], slots, entries, log, columns, row, key, columns.count)
+            if row < columns.count:
+                full = layout.decode_header(files[-1])
+                files.append(bytearray(layout.file_size(slots, entries)))
+                begin = IndexHeader(*[full.end_timestamp_ms] * 2, *[full.end_physical_offset] * 2)
+                INDEX_HEADER.pack_into(files[-1], 0, *begin)
+    return [bytes(file) for file in files]
+
+
+@pytest.mark.parametrize("name", ["basic", "cq-lost-recovered", "v5-cq-lost-recovered"])
+def test_files_are_those_of_the_real_store(kernels: Any, golden: Path, name: str) -> None:
+    expected = [path.read_bytes() for path in sorted((golden / name / "store" / "index").iterdir())]
+    assert len(expected) > 1
+    assert refile(kernels, log_files(golden / name), SLOTS, ENTRIES) == expected
+
+
+def scanned(kernels: Any, *messages: dict[str, Any]) -> tuple[bytes, Any]:
+    log = make_log(*messages)
+    columns = kernels.scan(log, 0, len(log), BASE)
+    assert columns.count == len(messages)
+    return log, columns
+
+
+def put_all(kernels: Any, file: Any, slots: int, entries: int, *messages: dict[str, Any]) -> tuple[int, int]:
+    log, columns = scanned(kernels, *messages)
+    place: tuple[int, int] = kernels.index_put(file, slots, entries, log, columns, 0, 0, columns.count)
+    return place
+
+
+def keyed(*keys: str, uniq: str = "", **fields: Any) -> dict[str, Any]:
+    pairs = ([f"KEYS\x01{' '.join(keys)}"] if keys else []) + ([f"UNIQ_KEY\x01{uniq}"] if uniq else [])
+    return message(properties="\x02".join(pairs).encode(), **fields)
+
+
+def test_full_files_tell_where_to_go_on(kernels: Any) -> None:
+    messages = [keyed("a", "b", uniq="u"), keyed("c", "", "d"), keyed(), keyed("e")]
+    log, columns = scanned(kernels, *messages)
+    taken = [layout.key_hash("TopicTest", key) for key in "uabcde"]
+    for entries in range(2, 9):
+        files, row, key = [], 0, 0
+        while row < 4:
+            file = bytearray(layout.file_size(5, entries))
+            row, key = kernels.index_put(file, 5, entries, log, columns, row, key, 4)
+            files.append(file)
+        filed = [
+            layout.decode_entry(file, number, 5).key_hash
+            for file in files
+            for number in range(1, layout.decode_header(file).index_count)
+        ]
+        assert filed == taken
+
+
+def test_a_row_without_keys_finds_the_file_full_too(kernels: Any) -> None:
+    file = bytearray(layout.file_size(5, 3))
+    log, columns = scanned(kernels, keyed("a", "b"), keyed(), keyed("c", sys_flag=0xC), keyed("c"))
+    assert kernels.index_put(file, 5, 3, log, columns, 0, 0, 1) == (1, 0)
+    for row in (1, 2, 3):
+        assert kernels.index_put(file, 5, 3, log, columns, row, 0, 4) == (row, 0)
+    assert kernels.index_put(file, 5, 3, log, columns, 0, 1, 4) == (0, 1)
+    assert kernels.index_put(file, 5, 3, log, columns, 0, 2, 1) == (1, 0)
+
+
+def test_rollback_records_have_no_keys_and_prepared_ones_have(kernels: Any) -> None:
+    file = bytearray(layout.file_size(5, 20))
+    assert put_all(kernels, file, 5, 20, *[keyed("k", sys_flag=kind) for kind in (0, 4, 8, 12)]) == (4, 0)
+    assert layout.decode_header(file).index_count == 4
+
+
+def test_times_are_seconds_since_the_begin(kernels: Any) -> None:
+    begin = 1_600_000_000_000
+    times = [begin, begin + 999, begin + 1000, begin - 5000, begin + 2**31 * 1000, -(2**63), 2**63 - 1]
+    file = bytearray(layout.file_size(5, 20))
+    put_all(kernels, file, 5, 20, *[keyed("k", store_timestamp_ms=time) for time in times])
+    told = [layout.decode_entry(file, number, 5).time_diff_s for number in range(1, 8)]
+    assert told == [0, 0, 1, 0, 2**31 - 1, 0, 2**31 - 1]
+    header = layout.decode_header(file)
+    assert (header.begin_timestamp_ms, header.end_timestamp_ms) == (begin, 2**63 - 1)
+    assert (header.hash_slot_count, header.index_count) == (1, 8)
+
+
+def test_the_hash_whose_absolute_value_is_negative(kernels: Any) -> None:
+    file = bytearray(layout.file_size(5, 20))
+    put_all(kernels, file, 5, 20, keyed("jllgvmc", topic=b"T"))
+    assert layout.decode_entry(file, 1, 5).key_hash == 0
+    assert kernels.index_find(file, 5, 0, 9, 0, 2**63 - 1) == [(BASE, 1)]
+
+
+def find(kernels: Any, file: Any, key: str, *, most: int = 64, begin: int = 0, end: int = 2**63 - 1) -> list[int]:
+    hits = kernels.index_find(file, 5, layout.key_hash("TopicTest", key), most, begin, end)
+    return [number for _, number in hits]
+
+
+def test_find_newest_first(kernels: Any) -> None:
+    begin = 1_600_000_000_000
+    file = bytearray(layout.file_size(5, 200))
+    messages = [keyed("abc"[number % 3], store_timestamp_ms=begin + 500 * number) for number in range(90)]
+    log, columns = scanned(kernels, *messages)
+    kernels.index_put(file, 5, 200, log, columns, 0, 0, 90)
+    assert find(kernels, file, "a") == list(range(88, 0, -3))
+    assert find(kernels, file, "a", most=2) == [88, 85]
+    assert find(kernels, file, "a", most=0) == []
+    assert find(kernels, file, "zzz") == []
+    hits = kernels.index_find(file, 5, layout.key_hash("TopicTest", "b"), 100, 0, 2**63 - 1)
+    assert hits == [(BASE + columns.position[number - 1], number) for number in range(89, 0, -3)]
+
+
+def test_windows_miss_nothing(kernels: Any) -> None:
+    begin = 1_600_000_000_000
+    file = bytearray(layout.file_size(5, 50))
+    times = [begin + 700 * number for number in range(20)]
+    put_all(kernels, file, 5, 50, *[keyed("k", store_timestamp_ms=time) for time in times])
+    for first in range(-1, 20):
+        for last in range(first, 20):
+            low, high = begin + 700 * first, begin + 700 * last
+            wanted = {number for number, time in enumerate(times, start=1) if low <= time <= high}
+            found = set(find(kernels, file, "k", begin=low, end=high))
+            assert wanted <= found
+            assert all(low - 999 <= times[number - 1] <= high + 999 for number in found)
+
+
+def test_a_clock_that_stepped_back_hides_nothing(kernels: Any) -> None:
+    begin = 1_600_000_000_000
+    file = bytearray(layout.file_size(5, 50))
+    times = [begin, begin + 60_000, begin + 10_000]
+    put_all(kernels, file, 5, 50, *[keyed("k", store_timestamp_ms=time) for time in times])
+    assert find(kernels, file, "k", begin=begin + 50_000) == [2]
+
+
+def test_damaged_chains_end(kernels: Any) -> None:
+    file = bytearray(layout.file_size(1, 10))
+    put_all(kernels, file, 1, 10, *[keyed("k")] * 6)
+    key = layout.key_hash("TopicTest", "k")
+    for number in range(1, 7):
+        for previous in (number, number + 1, 6, 2**31 - 1, -1, -(2**31)):
+            damaged = bytearray(file)
+            place = layout.entry_position(number, 1) + 16
+            damaged[place : place + 4] = previous.to_bytes(4, "big", signed=True)
+            hits = kernels.index_find(damaged, 1, key, 100, 0, 2**63 - 1)
+            assert [hit[1] for hit in hits] == list(range(6, number - 1, -1))
+    for slot in (0, -1, 7, 2**31 - 1):
+        damaged = bytearray(file)
+        damaged[40:44] = slot.to_bytes(4, "big", signed=True)
+        assert kernels.index_find(damaged, 1, key, 100, 0, 2**63 - 1) == []
+
+
+def test_impossible_counts_stay_inside_the_file(kernels: Any) -> None:
+    for count in (2**31 - 1, 11, 10, -(2**31), 0):
+        file = bytearray(layout.file_size(1, 10))
+        file[36:40] = count.to_bytes(4, "big", signed=True)
+        file[40:44] = (2**31 - 2).to_bytes(4, "big")
+        assert kernels.index_find(file, 1, 5, 100, 0, 2**63 - 1) == []
+        assert put_all(kernels, file, 1, 10, keyed("k")) == ((1, 0) if count <= 0 else (0, 0))
+
+
+def test_wrong_dimensions_are_refused(kernels: Any) -> None:
+    log, columns = scanned(kernels, keyed("k"))
+    file = bytearray(layout.file_size(5, 10))
+    for slots, entries in ((5, 11), (0, 10), (-1, 5), (2**31, 2), (6, 10), (5, 1), (5, -1)):
+        with pytest.raises(UsageError):
+            kernels.index_put(file, slots, entries, log, columns, 0, 0, 1)
+    for slots in (0, -1, 2**20):
+        with pytest.raises(UsageError):
+            kernels.index_find(file, slots, 1, 1, 0, 1)
+    with pytest.raises(UsageError):
+        kernels.index_put(file, 5, 10, log, columns, 0, -1, 1)
+    with pytest.raises(UsageError):
+        kernels.index_put(file, 5, 10, log, columns, 0, 0, 2)
+    assert kernels.index_find(file, 5, -1, 1, 0, 1) == []
+    assert kernels.index_find(file, 5, 2**31, 1, 0, 1) == []
+
+
+def test_read_only_files_are_refused(kernels: Any) -> None:
+    log, columns = scanned(kernels, keyed("k"))
+    with pytest.raises((BufferError, TypeError)):
+        kernels.index_put(bytes(layout.file_size(5, 10)), 5, 10, log, columns, 0, 0, 1)
+
+
+@settings(max_examples=150)
+@given(LOGS, st.integers(1, 7), st.integers(2, 12), st.data())
+def test_any_log_gives_the_same_files(
+    native: Any, pure: Any, log: bytes, slots: int, entries: int, data: st.DataObject
+) -> None:
+    files = refile(native, [(BASE, log)], slots, entries)
+    assert files == refile(pure, [(BASE, log)], slots, entries)
+    for file in files:
+        changed = bytearray(file)
+        for _ in range(data.draw(st.integers(0, 3))):
+            changed[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+        number = data.draw(st.integers(0, entries - 1))
+        key = layout.decode_entry(changed, number, slots).key_hash
+        window = sorted(data.draw(st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2)))
+        for begin, end in (window, (0, 2**63 - 1)):
+            found = native.index_find(changed, slots, key, 70, begin, end)
+            assert found == pure.index_find(changed, slots, key, 70, begin, end)
