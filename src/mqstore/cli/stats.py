@@ -43,8 +43,10 @@ def run(store: StorePath, format: FormatOption = Format.text) -> int:
     output.document(
         document,
         (
-            f"commit log: offsets {log_min} to {log_end} ({size_text(log_end - log_min)}) in "
-            f"{len(inventory.entries)} files of {size_text(inventory.size_bytes)}",
+            (
+                f"commit log: offsets {log_min} to {log_end} ({size_text(log_end - log_min)}) in "
+                f"{len(inventory.entries)} files of {size_text(inventory.size_bytes)}"
+            ),
             f"index: {sum(index_keys)} keys in {len(index_keys)} files",
             f"checkpoint: {time_text(checkpoint.physic_msg_timestamp_ms)} UTC",
             f"state: {'running, or ended without a clean close' if aborted else 'closed'}",

@@ -18,7 +18,7 @@ from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.index_writer import IndexWriter
-from mqstore.store.log_reader import Chunk, LogReader
+from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.paths import StorePaths, is_directory_name
 
 _log = logging.getLogger(__name__)
@@ -102,10 +102,14 @@ class Dispatcher:
         self.last_timestamp_ms = 0
 
     def run_to(self, end: int) -> None:
-        """Dispatch everything before physical offset ``end``, which must be the end of a record or of the log."""
+        """Dispatch every record that starts before physical offset ``end``, which is at most the end of the log.
+
+        Raises:
+            CorruptRecordError: the log holds something else than records before its end.
+        """
         while self.offset < end:
             before = self.offset
-            for chunk in self._log.scan(self.offset, end, check_crc=False):
+            for chunk in self._log.scan(self.offset, end, check_crc=False, on_damage=_refuse):
                 self.apply(chunk)
             if self.offset == before:
                 self.offset = self._skip_closed_file(end)
@@ -155,6 +159,10 @@ class Dispatcher:
                 None if self._index is None else self._index.last_name,
                 1 if self._index is None else self._index.index_count,
             )
+
+
+def _refuse(damage: LogDamage) -> bool:
+    raise damage.to_error()
 
 
 def delay_array(table: Mapping[int, int]) -> memoryview:

@@ -73,25 +73,24 @@ class Recovery:
         """
         check_log_files(self._log)
         note = self._trusted_note()
-        start = self._log.min_offset if note is None else note.log_offset
+        end = self._find_end(note)  # raises before anything is changed
+        self._cut_log(end)
+        dispatched = self._prepare_derived(note)
+        self._dispatcher.offset = self._log.min_offset if dispatched is None else dispatched.log_offset
+        if dispatched is not None:
+            self._dispatcher.last_record_offset = dispatched.record_offset
+            self._dispatcher.last_timestamp_ms = dispatched.record_timestamp_ms
+        self._dispatch_to(end.offset)
+        self._finish_derived()
+        return end
+
+    def _prepare_derived(self, note: DispatchCheckpoint | None) -> DispatchCheckpoint | None:
+        """Bring queues and index to the state of the note and return it, or to one to build on from the log's start."""
         sound = self._load_queues(note)
         if note is not None and not (sound and self._queues_hold(note)):
-            note, start = None, self._log.min_offset
+            note = None
             self._load_queues(None)
-        index_ok = self._prepare_index(note)
-        if note is not None and not index_ok:
-            start = self._log.min_offset
-        self._dispatcher.offset = start
-        end = LogEnd(start)
-        if note is not None:
-            self._dispatcher.last_record_offset = note.record_offset
-            self._dispatcher.last_timestamp_ms = note.record_timestamp_ms
-            if start == note.log_offset:
-                end = LogEnd(start, note.record_offset, note.record_timestamp_ms)
-        end = self._walk(start, end, note)
-        self._cut_log(end)
-        self._cut_queues()
-        return end
+        return note if self._prepare_index(note) else None
 
     def _trusted_note(self) -> DispatchCheckpoint | None:
         """Our note from last time if it speaks of this log, else None."""
@@ -182,23 +181,35 @@ class Recovery:
             _log.info("index file %s is not as noted: %s", path, error)
             return False
 
-    def _walk(self, start: int, end: LogEnd, note: DispatchCheckpoint | None) -> LogEnd:
-        """Check and dispatch every record from ``start`` on; where that ends."""
-        total = max(0, self._log.inventory.end - start)
+    def _find_end(self, note: DispatchCheckpoint | None) -> LogEnd:
+        """Check every record behind the note; where that ends."""
+        start = self._log.min_offset
+        end = LogEnd(start)
+        if note is not None:
+            start = note.log_offset
+            end = LogEnd(start, note.record_offset, note.record_timestamp_ms)
         for chunk in self._log.scan(start, on_damage=self._note_damage):
-            self._dispatcher.apply(chunk)
             end = LogEnd(
                 chunk.end_offset,
                 chunk.last_record_offset,
                 max(end.last_timestamp_ms, *chunk.columns.store_timestamp_ms),
             )
-            if self._on_progress is not None:
-                self._on_progress(end.offset - start, total)
+            self._tell_progress(end.offset, start)
         if self._damage is not None:
             self._judge(self._damage, note)
         end.offset = self._end_behind_closed_files(end.offset)
-        self._dispatcher.offset = end.offset
         return end
+
+    def _dispatch_to(self, end: int) -> None:
+        """Give the derived files what they lack."""
+        start = self._dispatcher.offset
+        while self._dispatcher.offset < end:
+            self._dispatcher.run_to(min(end, self._dispatcher.offset + _STEP_BYTES))
+            self._tell_progress(self._dispatcher.offset, start)
+
+    def _tell_progress(self, offset: int, start: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(offset - start, max(0, self._log.inventory.end - start))
 
     def _note_damage(self, damage: LogDamage) -> bool:
         self._damage = damage
@@ -263,7 +274,7 @@ class Recovery:
             durable.set_file_end(entry.path, end.offset - entry.start, inventory.size_bytes)
         self._log.refresh()
 
-    def _cut_queues(self) -> None:
+    def _finish_derived(self) -> None:
         """Erase units beyond each queue's end and find where each begins."""
         log_min = self._log.min_offset
         for queue in self._queues.all():
@@ -281,6 +292,7 @@ class Recovery:
             self._index.sync()
 
 
+_STEP_BYTES = 256 << 20
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 SALVAGE_HINT = "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW"
 

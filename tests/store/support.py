@@ -1,0 +1,85 @@
+"""Small stores and damage, for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mqstore
+from mqstore import Message, Store
+from mqstore.store.check import check_store
+from mqstore.store.findings import Finding
+
+SMALL: dict[str, Any] = {
+    "mapped_file_size_commit_log": 4096,
+    "mapped_file_size_consume_queue": 200,
+    "max_hash_slot_num": 8,
+    "max_index_num": 20,
+    "default_topic_queue_nums": 1,
+}
+"""Files of a few records, so that every border is met."""
+
+
+def open_small(path: Path, **settings: Any) -> Store:
+    return mqstore.open(path, **{**SMALL, **settings})
+
+
+def fill(path: Path, count: int, topic: str = "T", size: int = 100, **settings: Any) -> None:
+    """Put ``count`` messages with bodies ``0:xxx…``, ``1:xxx…`` into one queue and close the store."""
+    with open_small(path, **settings) as store:
+        for number in range(count):
+            store.put(Message(topic, body_of(number, size), keys=[f"k{number}"], queue_id=0))
+
+
+def body_of(number: int, size: int = 100) -> bytes:
+    return f"{number}:".encode().ljust(size, b"x")
+
+
+def bodies(store: Path, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """All bodies of a queue, read from outside."""
+    with mqstore.inspect(store) as view:
+        found: list[bytes] = []
+        offset = next((q.min_offset for q in view.queues(topic) if q.queue_id == queue_id), 0)
+        while True:
+            result = view.get(topic, queue_id, offset)
+            if not result.messages:
+                return found
+            found += [message.body for message in result.messages]
+            offset = result.next_offset
+
+
+def findings(store: Path) -> list[Finding]:
+    found: list[Finding] = []
+    with mqstore.inspect(store) as view:
+        check_store(view, found.append)
+    return found
+
+
+def mark_crashed(store: Path) -> None:
+    (store / "abort").touch()
+
+
+def forget_note(store: Path) -> None:
+    """Make the store look as a Java broker leaves it, without our own note."""
+    (store / "mqstore-dispatch.json").unlink(missing_ok=True)
+
+
+def log_file(store: Path, start: int = 0) -> Path:
+    return store / "commitlog" / f"{start:020d}"
+
+
+def queue_file(store: Path, topic: str = "T", queue_id: int = 0, start: int = 0) -> Path:
+    return store / "consumequeue" / topic / str(queue_id) / f"{start:020d}"
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Contents of all files below a directory, by relative path."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
