@@ -1,0 +1,59 @@
+# Every target sets up what it needs in .venv; python3 (3.10 or newer), a C compiler and make are enough to begin.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two processes share the tests; `make test WORKERS=0` runs them in one, in order.
+WORKERS ?= 2
+TESTS ?= tests
+
+KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs clean lock
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## The tour: a broker's store, real flights in, Spark, answers, a picture (about 3 minutes)
+	@$(BIN)/mqstore demo --output demo-out
+
+test: $(VENV)/.installed ## Run all tests; TESTS=tests/layout runs some
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 10 $(TESTS)
+
+lint: $(VENV)/.installed ## Style, formatting, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; echo "run: $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/mypy
+
+bench: $(VENV)/.installed ## Measure beside the real store
+	@$(BIN)/python bench/run.py
+
+docs: $(VENV)/.installed ## Run every example in README.md and docs/
+	@$(BIN)/python -m pytest -q tests/project/test_docs_examples.py
+
+clean: ## Remove everything that can be made again
+	rm -rf $(VENV) build dist demo-out bench/data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/mqstore.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '_native*.so' -delete -o -name '_native*.c' -delete
+
+lock: $(VENV)/.installed ## Choose the newest versions again and write requirements.lock
+	@$(PIP) install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade --quiet \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
+
+$(VENV)/.requirements: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "mqstore needs Python 3.10 or newer; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	    { echo "$(PYTHON) cannot make virtual environments: install its venv module" \
+	           "(Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "installing what mqstore and its tests need into $(VENV) (the first time this takes some minutes)"
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.requirements pyproject.toml setup.py $(KERNELS)
+	@echo "building mqstore"
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
