@@ -1,0 +1,397 @@
+"""A running store: what goes in comes out, and what cannot go in leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import mqstore
+from mqstore import (
+    FlushDiskType,
+    GetMessageStatus,
+    Message,
+    MessageIllegalError,
+    PutMessageStatus,
+    Store,
+    StoreClosedError,
+    StoreConfig,
+    StoreIOError,
+    StoreLockedError,
+    UsageError,
+)
+from mqstore.layout.constants import SysFlag
+from mqstore.store.rebuild import rebuild
+from store.support import bodies, body_of, fill, findings, open_small, tree
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    with open_small(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as opened:
+        yield opened
+
+
+def put_dispatched(store: Store, *messages: Message) -> list[mqstore.PutResult]:
+    results = store.put_batch(list(messages))
+    assert store.wait_dispatched(10)
+    return results
+
+
+def test_a_message_comes_back_as_it_went_in(store: Store) -> None:
+    message = Message(
+        "orders", b"\x00\xffbody", tags="paid", keys=["o-1", "地图"], properties={"colour": "grün"}, queue_id=3,
+        flag=-7, born_timestamp_ms=1_600_000_000_000, born_host="[::1]:4711", reconsume_times=2,
+    )  # fmt: skip
+    (result,) = put_dispatched(store, message)
+    assert result.status is PutMessageStatus.PUT_OK
+    assert (result.topic, result.queue_id, result.queue_offset, result.physical_offset) == ("orders", 3, 0, 0)
+    (record,) = store.get("orders", 3).messages
+    assert record == store.message_at(0) == store.message_by_id(result.msg_id)
+    assert record == store.query("orders", "地图").messages[0]
+    assert (record.body, record.tags, record.keys) == (message.body, "paid", ["o-1", "地图"])
+    assert record.properties == {"colour": "grün", "TAGS": "paid", "KEYS": "o-1 地图"}
+    assert (record.flag, record.born_timestamp_ms, record.reconsume_times) == (-7, 1_600_000_000_000, 2)
+    assert record.born_host == "0:0:0:0:0:0:0:1:4711"
+    assert record.sys_flag == SysFlag.BORN_HOST_V6
+
+
+def test_messages_without_a_queue_go_round_the_topics_queues(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store", default_topic_queue_nums=3) as store:
+        queues = [store.put(Message("t", b"")).queue_id for _ in range(7)]
+    assert queues == [0, 1, 2, 0, 1, 2, 0]
+    assert mqstore.inspect(tmp_path / "store").settings.topics["t"].write_queue_nums == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (Message("", b""), "topic has an illegal length"),
+        (Message("t" * 128, b""), "topic has an illegal length"),
+        (Message("../up", b""), "topic holds an illegal character"),
+        (Message("t", "text"), "body is not bytes"),  # type: ignore[arg-type]
+        (Message("t", b"x" * 2001), "body is larger than max_message_size"),
+        (Message("t", b"", keys="a"), "keys is one string"),
+        (Message("t", b"", keys=["a b"]), "a key is empty or holds a space"),
+        (Message("t", b"", queue_id=-1), "queue_id is out of range"),
+        (Message("t", b"", flag=2**31), "flag is out of range"),
+        (Message("t", b"", delay_level=-1), "delay_level is out of range"),
+        (Message("t", b"", properties={"a": "x\x02y"}), "reserved character"),
+        (Message("t", b"", properties={"a": ""}), "empty name or value"),
+        (Message("t", b"", properties={"a": 1}), "a property is not text"),  # type: ignore[dict-item]
+        (Message("t", b"", properties={"a": "x" * 32_767}), "the properties are too large"),
+        (Message("t", b"", tags="\ud800"), "no valid Unicode"),
+        (Message("t", b"", born_host="localhost:1"), "numeric address"),
+    ],
+)
+def test_an_illegal_message_is_refused_and_takes_no_offset(tmp_path: Path, message: Message, problem: str) -> None:
+    with open_small(tmp_path / "store", mapped_file_size_commit_log=1 << 20, max_message_size=2000) as store:
+        store.put(Message("t", b"before", queue_id=0))
+        with pytest.raises(ValueError, match=problem):
+            store.put(message)
+        with pytest.raises(ValueError, match=problem):
+            store.put_batch([Message("t", b"in one batch with it", queue_id=0), message])
+        assert store.put(Message("t", b"after", queue_id=0)).queue_offset == 1
+    assert bodies(tmp_path / "store", "t") == [b"before", b"after"]
+
+
+def test_properties_at_the_limit_fit_and_one_byte_more_does_not(store: Store) -> None:
+    longest = 32_767 - len("a\x01")
+    put_dispatched(store, Message("t", b"", properties={"a": "x" * longest}, queue_id=0))
+    with pytest.raises(MessageIllegalError, match="too large") as caught:
+        store.put(Message("t", b"", properties={"a": "x" * longest}, tags="t", queue_id=0))
+    assert caught.value.found == 32_767 + len("\x02TAGS\x01t")
+
+
+def test_a_message_larger_than_a_file_is_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        with pytest.raises(MessageIllegalError, match="commit log file"):
+            store.put(Message("t", b"x" * 5000, queue_id=0))
+        assert store.log_end == 0
+
+
+def test_a_batch_is_not_split_between_files(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.put(Message("t", b"x" * 3000, queue_id=0))
+        batch = store.put_batch([Message("t", b"y" * 500, queue_id=0) for _ in range(3)])
+        assert [one.physical_offset // 4096 for one in batch] == [1, 1, 1]
+        assert [one.queue_offset for one in batch] == [1, 2, 3]
+    assert findings(tmp_path / "store") == []
+
+
+def test_a_delayed_message_waits_in_the_schedule_topic(store: Store) -> None:
+    (result,) = put_dispatched(store, Message("t", b"later", tags="x", delay_level=3, queue_id=2))
+    assert (result.topic, result.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
+    (record,) = store.get("SCHEDULE_TOPIC_XXXX", 2).messages
+    assert (record.properties["REAL_TOPIC"], record.properties["REAL_QID"], record.properties["DELAY"]) == (
+        "t",
+        "2",
+        "3",
+    )
+    (unit,) = mqstore.inspect(store.path).units("SCHEDULE_TOPIC_XXXX", 2)
+    assert unit.tags_code == record.store_timestamp_ms + 10_000
+    assert put_dispatched(store, Message("t", b"", delay_level=99))[0].queue_id == 17
+
+
+def test_prepared_and_rollback_messages_are_in_no_queue(store: Store) -> None:
+    flags = [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK, 0]
+    results = put_dispatched(store, *(Message("t", b"", keys=[f"k{f}"], sys_flag=f, queue_id=0) for f in flags))
+    assert [result.queue_offset for result in results] == [0, 0, 0, 1]
+    assert [record.sys_flag for record in store.get("t").messages] == [SysFlag.TRANSACTION_COMMIT, 0]
+    found = [len(store.query("t", f"k{flag}").messages) for flag in flags]
+    assert found == [1, 1, 0, 1]
+
+
+def test_every_status_of_get(store: Store) -> None:
+    put_dispatched(store, *(Message("t", b"%d" % n, tags="a" if n < 3 else "b", queue_id=0) for n in range(5)))
+    assert store.get("none", 0).status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.get("t", 0, 5).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+    badly = store.get("t", 0, 9)
+    assert (badly.status, badly.next_offset) == (GetMessageStatus.OFFSET_OVERFLOW_BADLY, 5)
+    small = store.get("t", 0, -1)
+    assert (small.status, small.next_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, 0)
+    nothing = store.get("t", 0, 0, where="c")
+    assert (nothing.status, nothing.next_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 5)
+    some = store.get("t", 0, 0, 2, where="b || c")
+    assert (some.status, [m.body for m in some.messages], some.next_offset) == (
+        GetMessageStatus.FOUND, [b"3", b"4"], 5,
+    )  # fmt: skip
+
+
+def test_tags_with_the_same_hash_are_told_apart(store: Store) -> None:
+    put_dispatched(store, Message("t", b"1", tags="Aa", queue_id=0), Message("t", b"2", tags="BB", queue_id=0))
+    assert [m.body for m in store.get("t", where="BB").messages] == [b"2"]
+
+
+def test_keys_and_topics_with_the_same_hash_are_told_apart(store: Store) -> None:
+    put_dispatched(store, Message("AaTopic", b"1", keys=["Aa"]), Message("BBTopic", b"2", keys=["BB"]))
+    assert store.query("AaTopic", "BB").messages == []
+    assert [m.body for m in store.query("AaTopic", "Aa").messages] == [b"1"]
+
+
+def test_a_query_says_when_it_was_cut(store: Store) -> None:
+    put_dispatched(store, *(Message("t", b"%d" % n, keys=["k"], queue_id=0) for n in range(10)))
+    cut = store.query("t", "k", max_messages=3)
+    assert ([m.body for m in cut.messages], cut.truncated) == ([b"7", b"8", b"9"], True)
+    assert not store.query("t", "k", max_messages=10).truncated
+
+
+def test_a_window_is_exact_to_the_millisecond(store: Store) -> None:
+    """The index knows whole seconds only; a message must be found by its own store time and by no other."""
+    for number in range(4):
+        put_dispatched(store, Message("t", b"%d" % number, keys=["k"], queue_id=0))
+        time.sleep(0.4)
+    for record in store.get("t").messages:
+        at = record.store_timestamp_ms
+        assert [m.body for m in store.query("t", "k", at, at).messages] == [record.body]
+        assert [m.body for m in store.query("t", "k", at - 1, at + 1).messages] == [record.body]
+        assert store.query("t", "k", at + 1, at + 2).messages == []
+
+
+def test_offset_by_time_brackets_exactly_the_window(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for now_ms in (10, 10, 10, 20, 30):
+        monkeypatch.setattr("time.time_ns", lambda now_ms=now_ms: now_ms * 1_000_000)
+        store.put(Message("t", b"", queue_id=0))
+    monkeypatch.undo()
+    store.wait_dispatched()
+    lower = [store.offset_at("t", 0, t) for t in (5, 10, 15, 20, 30, 31)]
+    upper = [store.offset_at("t", 0, t, "upper") for t in (5, 10, 15, 20, 30, 31)]
+    assert lower == [0, 0, 3, 3, 4, 5]
+    assert upper == [-1, 2, 2, 3, 4, 4]
+    assert store.offset_at("t", 7, 10) is None
+    with pytest.raises(UsageError, match="boundary"):
+        store.offset_at("t", 0, 10, "nearest")
+
+
+def test_store_times_never_go_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = store.put(Message("t", b"", queue_id=0))
+    monkeypatch.setattr("time.time_ns", lambda: (first.store_timestamp_ms - 5000) * 1_000_000)
+    assert store.put(Message("t", b"", queue_id=0)).store_timestamp_ms == first.store_timestamp_ms
+
+
+@pytest.mark.parametrize("mode", list(FlushDiskType))
+def test_many_threads_lose_and_double_nothing(tmp_path: Path, mode: FlushDiskType) -> None:
+    path = tmp_path / "store"
+
+    def producer(number: int) -> None:
+        for turn in range(25):
+            store.put_batch([Message("t", b"%d/%d/%d" % (number, turn, i), queue_id=i % 2) for i in range(4)])
+
+    with open_small(path, mapped_file_size_commit_log=1 << 16, flush_disk_type=mode) as store:
+        threads = [threading.Thread(target=producer, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if mode is FlushDiskType.SYNC_FLUSH:
+            assert store.flushed_offset == store.log_end
+    found = bodies(path, "t", 0) + bodies(path, "t", 1)
+    assert sorted(found) == sorted(b"%d/%d/%d" % (n, t, i) for n in range(4) for t in range(25) for i in range(4))
+    assert findings(path) == []
+
+
+def test_a_second_writer_is_kept_out_and_told_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    script = f"import mqstore, sys; s = mqstore.open({str(path)!r}); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(StoreLockedError) as caught:
+            mqstore.open(path)
+        assert f"process {other.pid}" in str(caught.value)
+        assert mqstore.inspect(path).queues() == []
+        other.communicate()
+    with mqstore.open(path), pytest.raises(StoreLockedError, match="this one"):
+        mqstore.open(path)
+
+
+def test_the_child_of_a_fork_cannot_use_the_store(store: Store) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store.put(Message("t", b""))
+        except StoreClosedError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    store.put(Message("t", b""))
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = open_small(tmp_path / "store")
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.put(Message("t", b""))
+
+
+def test_a_directory_without_permission() -> None:
+    """Tried in a child process that gives up root's rights, which go past all permissions."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "store"
+        fill(path, 1)
+        Path(directory).chmod(0o755)
+        path.chmod(0o555)
+        pid = os.fork()
+        if pid == 0:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            try:
+                open_small(path)
+            except StoreIOError as error:
+                os._exit(0 if "permission" in str(error) and str(path) in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert bodies(path) == [body_of(0)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"flush_disk_typ": "SYNC_FLUSH"}, "did you mean flush_disk_type"),
+        ({"flush_disk_type": "FAST"}, "SYNC_FLUSH or ASYNC_FLUSH"),
+        ({"mapped_file_size_commit_log": 0}, "above 0"),
+        ({"max_index_num": 1}, "at least 2"),
+        ({"message_delay_level": "1x"}, "1x"),
+        ({"broker_ip1": "here"}, "numeric address"),
+    ],
+)
+def test_settings_that_cannot_be_meant(tmp_path: Path, settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        mqstore.open(tmp_path / "store", **settings)
+    assert problem in f"{caught.value} {caught.value.hint}"
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_broker_conf_is_read(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        "brokerClusterName = DefaultCluster\nbrokerName=broker-a\n# comment\nflushDiskType=SYNC_FLUSH\n"
+        "mappedFileSizeCommitLog=4096\nmessageIndexEnable = false\nbrokerIP1=10.0.0.9\n"
+    )
+    config = StoreConfig.from_broker_conf(conf)
+    assert (config.broker_name, config.flush_disk_type, config.mapped_file_size_commit_log) == (
+        "broker-a", FlushDiskType.SYNC_FLUSH, 4096,
+    )  # fmt: skip
+    assert config.message_index_enable is False
+    conf.write_text("flushDiskTyp=SYNC_FLUSH\n")
+    with pytest.raises(UsageError, match="flushDiskTyp"):
+        StoreConfig.from_broker_conf(conf)
+
+
+def test_rebuilt_files_are_those_of_live_dispatch(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        for number in range(120):
+            keys = [f"k{number}", "all", "地"] if number % 3 else []
+            store.put(
+                Message(f"t{number % 4}", body_of(number), tags="x", keys=keys, delay_level=number % 5, queue_id=0)
+            )
+    rebuild(path, tmp_path / "copy")
+    for part in ("consumequeue", "commitlog"):
+        assert tree(tmp_path / "copy" / part) == tree(path / part)
+    assert list(tree(tmp_path / "copy" / "index").values()) == list(tree(path / "index").values())
+
+
+def test_offsets_of_groups_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    fill(path, 10)
+    with open_small(path) as store:
+        store.commit_offset("billing", "T", 0, 5)
+        with pytest.raises(UsageError):
+            store.commit_offset("billing", "T", 0, 11)
+    with open_small(path) as store:
+        assert store.committed_offset("billing", "T", 0) == 5
+        assert store.committed_offset("other", "T", 0) is None
+        (row,) = store.progress()
+        assert (row.group, row.topic, row.queue_id, row.lag) == ("billing", "T", 0, 5)
+
+
+def test_a_view_follows_a_running_writer(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        view = mqstore.inspect(path)
+        for number in range(60):
+            put_dispatched(store, Message("t", body_of(number), queue_id=0, keys=["k"]))
+            assert view.log_end == store.log_end
+            assert view.queues()[0].max_offset == number + 1
+            assert view.get("t", 0, number).messages[0].body == body_of(number)
+        assert len(view.query("t", "k").messages) == 60
+        assert sum(1 for _ in view.scan()) == 60
+
+
+KILLED = """
+import os, sys, mqstore
+from mqstore import Message
+store = mqstore.open(sys.argv[1], mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000,
+                     max_hash_slot_num=100, max_index_num=300, flush_disk_type="SYNC_FLUSH")
+number = 0
+while True:
+    batch = [Message("t", b"%d" % i, keys=["k%d" % i], queue_id=0) for i in range(number, number + 3)]
+    results = store.put_batch(batch)
+    number += 3
+    print(results[-1].queue_offset, flush=True)
+"""
+
+
+@pytest.mark.parametrize("acknowledged", [1, 40, 200])
+def test_killed_in_the_middle_of_putting(tmp_path: Path, acknowledged: int) -> None:
+    path = tmp_path / "store"
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        last = 0
+        for _ in range(acknowledged):
+            last = int(child.stdout.readline())
+        child.kill()
+        rest = child.stdout.read().split()
+        last = int(rest[-1]) if rest and rest[-1].isdigit() else last
+    mqstore.open(path).close()
+    assert findings(path) == []
+    found = bodies(path, "t")
+    assert found == [b"%d" % number for number in range(len(found))]
+    assert len(found) > last
