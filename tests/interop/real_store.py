@@ -80,9 +80,7 @@ class RealStore:
         """Load ``directory`` itself, start, and shut down again. Raises :class:`Refused`."""
         self._run(["recover", str(directory)], config)
 
-    def write(
-        self, directory: Path, *, seed: int, count: int, crash: bool = False, **config: object
-    ) -> dict[str, Any]:
+    def write(self, directory: Path, *, seed: int, count: int, crash: bool = False, **config: object) -> dict[str, Any]:
         """Put ``count`` messages of every kind into ``directory``, new or not; with ``crash`` never shut it down."""
         command = "write-crash" if crash else "write"
         return self._run([command, str(directory), str(seed), str(count)], config)
@@ -97,14 +95,18 @@ class RealStore:
     def _run(
         self, arguments: list[str], config: dict[str, object], options: Sequence[str] = QUICK_OPTIONS
     ) -> dict[str, Any]:
-        settings = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in config.items()]
+        settings = [
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in config.items()
+        ]
         home = f"-Duser.home={self.scratch}"
         command = [self.java, *options, *JVM_OPTIONS, home, "-cp", self.class_path, "RealStore", *arguments, *settings]
         done = _call(command, RUN_TIMEOUT_S)
         if done.returncode == REFUSED_EXIT_CODE:
             raise Refused(f"RocketMQ {self.version} would not load {arguments[1]}\n{done.stderr[-2000:]}")
         if done.returncode != 0:
-            raise RuntimeError(f"RocketMQ {self.version}: {arguments} ended with {done.returncode}\n{done.stderr[-4000:]}")
+            raise RuntimeError(
+                f"RocketMQ {self.version}: {arguments} ended with {done.returncode}\n{done.stderr[-4000:]}"
+            )
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return result
 
@@ -203,7 +205,13 @@ def _compile(version: str, cache: Path, javac: str, jars: list[str]) -> Path:
 
 def _call(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", timeout=timeout_s, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=timeout_s,
+        check=False,
     )
 
 

@@ -1,0 +1,46 @@
+"""Fixtures ``spark`` (a local session) and ``cluster`` (a master and two workers), each started once when first asked."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+
+import mqstore.spark
+from spark.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores of this process, shared by all tests."""
+    session = mqstore.spark.session("local[2]", **{"spark.sql.shuffle.partitions": 4})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real cluster of separate processes; jobs go to it through :meth:`Cluster.run`."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    # Also when the tests are interrupted where no fixture is torn down any more.
+    atexit.register(cluster.stop)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    cluster: Any = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        report.sections += cluster.logs()
+    return report
