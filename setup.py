@@ -9,20 +9,28 @@ import os
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
 KERNELS = "src/mqstore/kernels"
 
-
-def compiler_flags() -> list[str]:
-    """No -march: one build must run on every machine of its kind; faster ways are chosen at run time."""
-    if os.environ.get("MQSTORE_SANITIZE") == "1":
-        return ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
-    return ["-O3"]
+# No -march: one build must run on every machine of its kind; faster ways are chosen at run time.
+SANITIZERS = ["-fsanitize=address,undefined"] if os.environ.get("MQSTORE_SANITIZE") == "1" else []
+FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS] if SANITIZERS else ["-O3"]
 
 
-def linker_flags() -> list[str]:
-    """The sanitizers' own libraries, when asked for."""
-    return ["-fsanitize=address,undefined"] if os.environ.get("MQSTORE_SANITIZE") == "1" else []
+class BuildIfPossible(build_ext):
+    """Builds an optional extension, or says why not.
+
+    The stock command forgives a compiler that fails, but not one that is missing.
+    """
+
+    def build_extension(self, ext: Extension) -> None:
+        """Build ``ext``; a failure is a warning."""
+        try:
+            super().build_extension(ext)
+        except (BaseError, CCompilerError, OSError) as error:
+            self.warn(f"{ext.name} is not built, plain Python will do its work: {error}")
 
 
 native = Extension(
@@ -30,9 +38,11 @@ native = Extension(
     [f"{KERNELS}/_native.pyx"],
     include_dirs=[KERNELS],
     depends=[f"{KERNELS}/bytes.h", f"{KERNELS}/crc32.h"],
-    extra_compile_args=compiler_flags(),
-    extra_link_args=linker_flags(),
-    optional=True,
+    extra_compile_args=FLAGS,
+    extra_link_args=SANITIZERS,
 )
+(compiled,) = cythonize([native])
+# Set here because cythonize drops it.
+compiled.optional = True
 
-setup(ext_modules=cythonize([native]))
+setup(ext_modules=[compiled], cmdclass={"build_ext": BuildIfPossible})
