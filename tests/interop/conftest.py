@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from interop.real_store import VERSIONS, RealStore, Unavailable, prepare
 
 

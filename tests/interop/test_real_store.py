@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from interop.dumps import Dump, Questions, differences
 from interop.real_store import RealStore, Refused, copy_store
 

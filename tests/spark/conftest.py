@@ -1,4 +1,4 @@
-"""Fixtures ``spark`` (a local session) and ``cluster`` (a master and two workers), each started once when first asked."""
+"""Fixtures ``spark`` (a local session) and ``cluster`` (a master, two workers), each started when first asked for."""
 
 from __future__ import annotations
 

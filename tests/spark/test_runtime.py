@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark.cluster import Cluster
 
 import mqstore.spark
 from mqstore.spark import runtime
+from spark.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

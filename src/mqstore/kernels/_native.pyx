@@ -14,6 +14,7 @@ include "native/dispatch.pxi"
 include "native/index.pxi"
 include "native/put.pxi"
 include "native/arrow.pxi"
+include "native/arrow_hosts.pxi"
 
 NAME = "native"
 

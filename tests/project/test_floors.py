@@ -1,0 +1,76 @@
+"""Imports only go down, and the lower floors stay as pure as they are meant to be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project.source import imports, modules
+
+#: Floor of each package or module directly below mqstore.
+FLOORS = {
+    "errors": 0, "layout": 1, "kernels": 2, "files": 3, "store": 4, "kafka": 4, "spark": 5, "cli": 6,
+}  # fmt: skip
+#: Neighbours on one floor do not know of each other. files is lower than its number says: it knows nothing of messages.
+ALLOWED_ONLY = {"files": {"errors"}}
+#: The package's own module re-exports the API; only the command line may ask it for the version.
+FACADE_USERS = {"cli", "spark"}
+
+#: The bytes are understood without any input or output.
+IO_MODULES = {"os", "io", "mmap", "pathlib", "shutil", "socket", "tempfile", "subprocess", "fcntl", "threading"}
+HEAVY_MODULES = ("pyspark", "pyarrow", "numpy", "pandas", "typer", "rich", "asyncio")
+
+MODULES = dict(modules())
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_only_go_down(name: str) -> None:
+    own = name.split(".")[1] if "." in name else ""
+    wrong = []
+    for line, imported in imports(name, MODULES[name]):
+        parts = imported.split(".")
+        if parts[0] != "mqstore" or not own or (len(parts) > 1 and parts[1] == own):
+            continue
+        other = parts[1] if len(parts) > 1 else ""
+        if other not in FLOORS:
+            allowed = own in FACADE_USERS
+        else:
+            allowed = FLOORS[other] < FLOORS[own] and other in ALLOWED_ONLY.get(own, FLOORS)
+        if not allowed:
+            wrong.append(f"line {line}: {imported}")
+    assert wrong == []
+
+
+def test_every_package_has_a_floor() -> None:
+    assert {name.split(".")[1] for name in MODULES if "." in name} <= FLOORS.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(MODULES) if name.startswith("mqstore.layout")])
+def test_layout_does_no_io(name: str) -> None:
+    used = {imported.split(".")[0] for _, imported in imports(name, MODULES[name])}
+    # One module names the type of mapped files, for annotations; it maps none.
+    allowed = {"mmap"} if name == "mqstore.layout.buffers" else set()
+    assert used & IO_MODULES <= allowed
+
+
+@pytest.mark.parametrize("name", ["mqstore", "mqstore.spark"])
+def test_import_loads_nothing_heavy(name: str) -> None:
+    source = f"import {name}, sys; print(*{{module.partition('.')[0] for module in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & set(HEAVY_MODULES) == set()
+
+
+def test_kernels_do_without_arrow_and_numpy() -> None:
+    for name, path in MODULES.items():
+        if name.startswith("mqstore.kernels"):
+            used = {imported.split(".")[0] for _, imported in imports(name, path)}
+            assert used & {"numpy", "pyarrow"} == set(), name
+
+
+def test_relative_imports_are_resolved(tmp_path: Path) -> None:
+    module = tmp_path / "a.py"
+    module.write_text("from . import b\nfrom ..c import d\nimport e.f\n")
+    assert [full for _, full in imports("mqstore.layout.a", module)] == ["mqstore.layout.b", "mqstore.c.d", "e.f"]
