@@ -1,0 +1,146 @@
+"""The Spark data source ``rocketmq``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from mqstore.errors import MqstoreError, UsageError
+from mqstore.spark.messages import MessagesView
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.stores import find_stores
+from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+VIEWS: Final[Mapping[str, type[TableView]]] = {
+    "messages": MessagesView,
+    "queues": QueuesView,
+    "index": IndexView,
+    "files": FilesView,
+    "progress": ProgressView,
+}
+"""The tables of a store, by the value of option ``view``."""
+
+
+class RocketmqSource(DataSource):
+    """Stores of RocketMQ brokers as tables: ``spark.read.format("rocketmq").load(path)`` (docs/spark.md)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns of the view that the options name, or those of option ``columns``."""
+        with telling():
+            options = ReadOptions.parse(self.options)
+            view = _view(options)
+            columns = _columns(view, options.columns)
+            import pyarrow as pa
+
+            return from_arrow_schema(pa.schema([view.schema.field(name) for name in columns]))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of ``schema``, which may be the user's own choice of them."""
+        with telling():
+            options = ReadOptions.parse(self.options)
+            view = _view(options)
+            columns = _columns(view, schema.fieldNames())
+            _check_types(view, schema)
+            table = view(find_stores(options), options, columns)
+            return PushingReader(table) if options.push_filters else Reader(table)
+
+
+class Reader(DataSourceReader):
+    """Plans the parts of a view on the driver and reads them in the tasks."""
+
+    def __init__(self, table: TableView) -> None:
+        self._table = table
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of the view; see there."""
+        with telling():
+            return [InputPartition(part) for part in self._table.plan()]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part as Arrow record batches."""
+        if partition.value is None:  # what Spark makes of an empty plan
+            return
+        with telling():
+            yield from self._table.read(partition.value)
+
+
+class PushingReader(Reader):
+    """A reader that also takes filters on ``topic`` and ``queueId`` over from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take what can be looked at before rows are made; give back the rest."""
+        for one in filters:
+            if not self._take(one):
+                yield one
+
+    def _take(self, one: Filter) -> bool:
+        if isinstance(one, EqualTo):
+            values = frozenset([one.value])
+        elif isinstance(one, In):
+            values = frozenset(one.value)
+        else:
+            return False
+        table = self._table
+        if one.attribute == ("topic",):
+            table.topics = values if table.topics is None else table.topics & values
+        elif one.attribute == ("queueId",):
+            table.queue_ids = values if table.queue_ids is None else table.queue_ids & values
+        else:
+            return False
+        return True
+
+
+def _view(options: ReadOptions) -> type[TableView]:
+    if options.view not in VIEWS:
+        raise UsageError("no such view", expected=", ".join(VIEWS), found=options.view)
+    return VIEWS[options.view]
+
+
+def _columns(view: type[TableView], wanted: Sequence[str] | None) -> list[str]:
+    """The wanted columns under their own names; Spark compares them without regard to case."""
+    known = {name.lower(): name for name in view.schema.names}
+    if wanted is None:
+        return list(view.schema.names)
+    for name in wanted:
+        if name.lower() not in known:
+            raise UsageError("no such column", expected=", ".join(view.schema.names), found=name)
+    return [known[name.lower()] for name in wanted]
+
+
+def _check_types(view: type[TableView], schema: StructType) -> None:
+    """Refuse a user's schema with other types or spellings than the columns have."""
+    asked = to_arrow_schema(schema, timezone="UTC")
+    for field in asked:
+        if field.name not in view.schema.names or not field.type.equals(view.schema.field(field.name).type):
+            name = _columns(view, [field.name])[0]
+            expected = from_arrow_schema(view.schema)[name]
+            raise UsageError(
+                f"column {field.name} of the schema does not fit",
+                expected=f"{name} {expected.dataType.simpleString()}",
+                found=f"{field.name} {schema[field.name].dataType.simpleString()}",
+            )
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Put an error's hint into its text: of an exception from Python, Spark shows the text alone."""
+    try:
+        yield
+    except MqstoreError as error:
+        if error.hint and not re.search(r"\(hint: .*\)$", error.message):
+            error.message = f"{error.message} (hint: {error.hint})"
+            error.args = (error.message,)
+        raise

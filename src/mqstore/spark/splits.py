@@ -1,0 +1,225 @@
+"""Byte ranges of commit logs, and reading exactly the records that start in one.
+
+A record names its own place in the log, so a reader can find one anywhere. That alone is not proof: a file may hold
+sound records of an earlier life behind its end, and a message's body may hold a copy of anything. A split that starts
+inside a file therefore looks back first: it finds a record up to :data:`LOOK_BACK_BYTES` earlier and walks from there,
+and when that walk meets anything odd, it walks from the start of the file, which is always a record. At its own end
+each split checks that the next one could not be led astray.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mqstore import errors, kernels
+from mqstore.files.inventory import FileEntry, ProblemKind
+from mqstore.files.pool import FilePool
+from mqstore.spark.options import OnCorruptRecord, ReadOptions
+from mqstore.spark.stores import StoreRef
+from mqstore.store.log_reader import Chunk, LogDamage, LogReader
+
+_log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 8 << 20
+LOOK_BACK_BYTES = 8 << 20
+"""More than the largest record of an ordinary store, so that a blank record or a whole body lies within."""
+
+_LAST_FILES = 3
+_HEAD_BYTES = 64
+_MAX_SPLITS = 1_000_000
+
+
+class Split(NamedTuple):
+    """The records of one store that start in [begin, end); both lie in one file."""
+
+    store: StoreRef
+    begin: int
+    end: int
+
+
+class SplitPolicy(NamedTuple):
+    """How splits are read."""
+
+    on_corrupt_record: OnCorruptRecord = OnCorruptRecord.FAIL
+    check_crc: bool = True
+    fail_on_data_loss: bool = True
+    look_back_bytes: int = LOOK_BACK_BYTES
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> SplitPolicy:
+        """The policy that a read's options ask for."""
+        return cls(options.on_corrupt_record, options.check_crc, options.fail_on_data_loss)
+
+
+def open_log(store: StoreRef) -> LogReader:
+    """The commit log of a store; close it after use."""
+    return LogReader([store.paths.commit_log], pool=FilePool())
+
+
+def plan_splits(store: StoreRef, split_bytes: int, fail_on_data_loss: bool = True) -> list[Split]:
+    """The splits of one store, in log order: together they hold every record once.
+
+    Raises:
+        CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing.
+        UsageError: the splits would be too many.
+    """
+    log = open_log(store)
+    try:
+        _check_files(log, fail_on_data_loss)
+        end = readable_end(log)
+        size = log.inventory.size_bytes
+        if size and (end - log.min_offset) // split_bytes > _MAX_SPLITS:
+            raise errors.UsageError(
+                f"more than {_MAX_SPLITS} splits", path=store.path, found=f"splitBytes {split_bytes}",
+                hint="give a larger splitBytes",
+            )  # fmt: skip
+        return [
+            Split(store, begin, min(begin + split_bytes, entry.start + entry.length, end))
+            for entry in log.inventory.entries
+            for begin in range(entry.start, min(end, entry.start + entry.length), split_bytes)
+        ]
+    finally:
+        log.close()
+
+
+def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> int:
+    """``split_bytes``, or less if that takes to make about ``min_partitions`` splits of ``log_bytes``."""
+    return min(split_bytes, max(1, -(-log_bytes // min_partitions)))
+
+
+def _check_files(log: LogReader, fail_on_data_loss: bool) -> None:
+    for problem in log.inventory.problems:
+        if problem.kind in (ProblemKind.DUPLICATE, ProblemKind.OVERLAP):
+            raise problem.to_error("mqstore check lists everything wrong with the store")
+        if problem.kind is ProblemKind.HOLE and fail_on_data_loss:
+            raise problem.to_error("failOnDataLoss=false reads what is left")
+
+
+def readable_end(log: LogReader) -> int:
+    """Offset behind the last record that belongs to the log.
+
+    Sound records behind damage belong to it unless they are older than those before: such ones are remains of a
+    log that was cut off there.
+    """
+    entries = log.inventory.entries
+    if not entries:
+        return 0
+    end = entries[-min(_LAST_FILES, len(entries))].start
+    newest_ms = 0
+    damaged: list[LogDamage] = []
+
+    def note(damage: LogDamage) -> bool:
+        damaged.append(damage)
+        return True
+
+    for chunk in log.scan(end, on_damage=note):
+        times = chunk.columns.store_timestamp_ms
+        if damaged and times[0] < newest_ms:
+            _log.warning("%s: older records behind the log's end at %d are left out", damaged[0].path, end)
+            break
+        damaged.clear()
+        end = chunk.end_offset
+        newest_ms = max(newest_ms, *times)
+    return end
+
+
+def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Chunk]:
+    """The records of ``split`` as columns, in log order.
+
+    Raises:
+        CorruptRecordError: damage, unless the policy says otherwise; or what starts in the next split cannot be told.
+        CorruptFileError: the file is gone, under ``fail_on_data_loss``.
+    """
+    entry = log.entry_at(split.begin)
+    if entry is None:
+        if policy.fail_on_data_loss:
+            raise errors.CorruptFileError(
+                "a commit log file was removed before it was read",
+                path=split.store.path,
+                offset=split.begin,
+                hint="failOnDataLoss=false passes over what is gone",
+            )
+        return
+    position = first_record(log, entry, split.begin, policy)
+    if position >= split.end:
+        return
+    damaged = False
+
+    def on_damage(damage: LogDamage) -> bool:
+        nonlocal damaged
+        damaged = True
+        if policy.on_corrupt_record is OnCorruptRecord.FAIL:
+            raise with_hint(damage.to_error(), "onCorruptRecord=skip passes over damage")
+        _log.warning("passing over damage at %d of %s: %s", damage.physical_offset, damage.path, damage.damage)
+        return True
+
+    last_end = position
+    for chunk in log.scan(
+        position, split.end, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=CHUNK_BYTES
+    ):
+        last_end = chunk.end_offset
+        yield chunk
+    if not damaged and split.end < last_end:
+        _check_next(log, entry, split.end, last_end)
+
+
+def with_hint(error: errors.CorruptRecordError, hint: str) -> errors.CorruptRecordError:
+    """``error`` with another hint."""
+    error.hint = hint
+    return error
+
+
+def first_record(log: LogReader, entry: FileEntry, begin: int, policy: SplitPolicy) -> int:
+    """Offset of the first record of file ``entry`` that starts at or behind ``begin``; its end if there is none."""
+    if begin <= entry.start:
+        return entry.start
+    anchor = max(entry.start, begin - policy.look_back_bytes)
+    if anchor > entry.start:
+        found = log.resync(entry, anchor)
+        if found is not None and found <= begin:
+            position, damaged = _walk(log, entry, found, begin, policy)
+            if not damaged:
+                return position
+    return _walk(log, entry, entry.start, begin, policy)[0]
+
+
+def _walk(log: LogReader, entry: FileEntry, start: int, begin: int, policy: SplitPolicy) -> tuple[int, bool]:
+    """Go from the record at ``start`` to the first at or behind ``begin``: where that is, and whether anything on the
+    way was no record.
+    """
+    file_end = entry.start + entry.length
+    damages = []
+
+    def on_damage(damage: LogDamage) -> bool:
+        damages.append(damage.physical_offset)
+        return True
+
+    position = start
+    for chunk in log.scan(start, begin, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=CHUNK_BYTES):
+        position = chunk.end_offset
+    if position < begin:
+        # Behind the last record lies damage, which may reach past ``begin``, or the blank record that ends the file.
+        in_damage = bool(damages) and damages[-1] >= position
+        position = log.resync(entry, begin) or file_end if in_damage else file_end
+    return position, bool(damages)
+
+
+def _check_next(log: LogReader, entry: FileEntry, begin: int, end: int) -> None:
+    """Make sure that nothing inside the record that spans a split's end could be taken for a record.
+
+    The bytes [begin, end) are its inside. Every split that passes makes the start of the next one certain.
+    """
+    inside = log.read_file(entry, begin, end - begin + _HEAD_BYTES)
+    found = kernels.resync(inside, 0, len(inside), begin)
+    while 0 <= found < end - begin:
+        if log.record_at(begin + found) is not None:
+            raise errors.CorruptRecordError(
+                "a message's body holds a whole record made for its place in the log",
+                path=entry.path,
+                offset=begin + found,
+                expected=f"the next record at {end}",
+                hint="a splitBytes as large as the log's files reads each from its start and cannot be misled",
+            )
+        found = kernels.resync(inside, found + 1, len(inside), begin)

@@ -1,0 +1,60 @@
+"""The stores that one read goes over: their directories and the names of their brokers."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from mqstore.errors import NotAStoreError, UsageError
+from mqstore.spark.options import ReadOptions
+from mqstore.store.paths import StorePaths
+from mqstore.store.view import check_is_store
+
+
+class StoreRef(NamedTuple):
+    """One store: its root directory and the name of the broker whose it is."""
+
+    path: str
+    broker_name: str
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where its parts lie."""
+        return StorePaths(Path(self.path))
+
+
+def find_stores(options: ReadOptions) -> list[StoreRef]:
+    """The stores that the options name, each once, in their order.
+
+    Raises:
+        NotAStoreError: one of them is no store, or a glob matches none.
+        UsageError: the number of broker names is not that of the stores.
+    """
+    paths = list(dict.fromkeys(path for text in options.paths for path in _expand(text)))
+    names = list(options.broker_names) or _names(paths)
+    if len(names) != len(paths):
+        raise UsageError(
+            "option brokerName does not fit the stores", expected=f"{len(paths)} names", found=",".join(names)
+        )
+    return [StoreRef(str(path), name) for path, name in zip(paths, names, strict=True)]
+
+
+def _expand(text: str) -> list[Path]:
+    path = Path(text.removeprefix("file://").removeprefix("file:")).absolute()
+    if glob.has_magic(text) and not path.exists():
+        found = [Path(one) for one in sorted(glob.glob(str(path))) if StorePaths(Path(one)).looks_like_store()]
+        if not found:
+            raise NotAStoreError("no store matches", path=text, hint="give directories that hold commitlog/")
+        return found
+    check_is_store(StorePaths(path))
+    return [path]
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The directories' own names, with as many of their parents as it takes to tell them apart."""
+    for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(paths):
+            return names
+    return [str(path) for path in paths]

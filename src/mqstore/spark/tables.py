@@ -1,0 +1,286 @@
+"""The other views of a store: consume queue units, index entries, files, consumer progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.errors import CorruptFileError
+from mqstore.files.inventory import take_inventory
+from mqstore.files.pool import FilePool
+from mqstore.layout import index as layout
+from mqstore.spark.columns import BATCH_ROWS, TIMESTAMP
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.selection import Selection
+from mqstore.spark.stores import StoreRef
+from mqstore.store.index_reader import IndexFileReader, list_index_files
+from mqstore.store.queue_reader import QueueReader
+from mqstore.store.view import StoreView
+
+UNIT: Final = np.dtype([("physicalOffset", ">i8"), ("storeSize", ">i4"), ("tagsCode", ">i8")])
+ENTRY: Final = np.dtype([("keyHash", ">i4"), ("physicalOffset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+
+_UNITS_PER_PART: Final = 1 << 20
+_QUEUES_PER_PART: Final = 1000
+
+
+class TableView:
+    """One view of the stores of a read. It is pickled into every task, the parts it plans one by one.
+
+    Attributes:
+        schema: all its columns.
+        columns: those asked for.
+        topics, queue_ids: what pushed-down filters leave; None is all.
+    """
+
+    schema: ClassVar[Any]
+
+    def __init__(self, stores: Sequence[StoreRef], options: ReadOptions, columns: Sequence[str]) -> None:
+        self.stores = list(stores)
+        self.options = options
+        self.columns = list(columns)
+        self.topics: frozenset[str] | None = None
+        self.queue_ids: frozenset[int] | None = None
+
+    def selection(self, store: StoreRef) -> Selection:
+        """The rows wanted of one store."""
+        return Selection.of(self.options, store.broker_name).narrowed(self.topics, self.queue_ids)
+
+    def plan(self) -> list[Any]:
+        """The parts that together are the table; here one a store."""
+        return list(self.stores)
+
+    def read(self, part: Any) -> Iterator[Any]:
+        """The rows of one part as Arrow record batches."""
+        raise NotImplementedError
+
+    def batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Rows with all columns as record batches of the columns asked for."""
+        columns = list(zip(*rows, strict=True))
+        if rows:
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
+
+
+class UnitRange(NamedTuple):
+    """Units [begin, end) of one queue."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+
+class QueuesPart(NamedTuple):
+    """What one task reads of one store's queues."""
+
+    store: StoreRef
+    ranges: list[UnitRange]
+
+
+class QueuesView(TableView):
+    """Every unit in use of every consume queue, as it stands in the queue files."""
+
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("queueOffset", pa.int64()),
+            ("physicalOffset", pa.int64()),
+            ("storeSize", pa.int32()),
+            ("tagsCode", pa.int64()),
+            ("brokerName", pa.string()),
+        ]
+    )
+
+    def plan(self) -> list[QueuesPart]:
+        """Ranges of queues, small ones together, long ones divided."""
+        parts = []
+        for store in self.stores:
+            with StoreView(store.path) as view:
+                ranges = [one for queue in view.queues() for one in self._ranges(store, UnitRange(*_astuple(queue)))]
+            parts += [QueuesPart(store, group) for group in _grouped(ranges)]
+        return parts
+
+    def _ranges(self, store: StoreRef, whole: UnitRange) -> Iterator[UnitRange]:
+        selection = self.selection(store)
+        if not selection.wants_queue(whole.topic, whole.queue_id):
+            return
+        low, high = selection.offsets.get((whole.topic, whole.queue_id), (whole.begin, whole.end))
+        low, high = max(low, whole.begin), min(high, whole.end)
+        for begin in range(low, high, _UNITS_PER_PART):
+            yield UnitRange(whole.topic, whole.queue_id, begin, min(high, begin + _UNITS_PER_PART))
+
+    def read(self, part: QueuesPart) -> Iterator[Any]:
+        """The units of one part."""
+        pool = FilePool()
+        try:
+            for one in part.ranges:
+                directory = part.store.paths.queue(one.topic, one.queue_id)
+                queue = QueueReader(one.topic, one.queue_id, directory, pool)
+                yield from self._units(queue, one, part.store.broker_name)
+        finally:
+            pool.close()
+
+    def _units(self, queue: QueueReader, wanted: UnitRange, broker_name: str) -> Iterator[Any]:
+        offset = wanted.begin
+        while offset < wanted.end:
+            data = queue.units(offset, min(BATCH_ROWS, wanted.end - offset))
+            if not data:
+                if self.options.fail_on_data_loss:
+                    raise CorruptFileError(
+                        "a consume queue file is missing", path=queue.directory, offset=offset,
+                        hint="mqstore rebuild builds the queues anew; failOnDataLoss=false passes over it",
+                    )  # fmt: skip
+                per_file = max(1, queue.inventory.size_bytes // UNIT.itemsize)
+                offset += per_file - offset % per_file
+                continue
+            units = np.frombuffer(data, UNIT)
+            rows = len(units)
+            arrays = [
+                pa.repeat(pa.scalar(queue.topic, pa.string()), rows),
+                pa.repeat(pa.scalar(queue.queue_id, pa.int32()), rows),
+                pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
+                *(pa.array(units[name].astype(UNIT[name].newbyteorder("="))) for name in UNIT.fields or ()),
+                pa.repeat(pa.scalar(broker_name, pa.string()), rows),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
+            offset += rows
+
+
+def _astuple(queue: Any) -> tuple[str, int, int, int]:
+    return queue.topic, queue.queue_id, queue.min_offset, queue.max_offset
+
+
+def _grouped(ranges: Sequence[UnitRange]) -> Iterator[list[UnitRange]]:
+    group: list[UnitRange] = []
+    units = 0
+    for one in ranges:
+        if group and (units + one.end - one.begin > _UNITS_PER_PART or len(group) >= _QUEUES_PER_PART):
+            yield group
+            group, units = [], 0
+        group.append(one)
+        units += one.end - one.begin
+    if group:
+        yield group
+
+
+class IndexPart(NamedTuple):
+    """One index file."""
+
+    store: StoreRef
+    name: str
+
+
+class IndexView(TableView):
+    """Every entry of every index file, in the order in which they were filed."""
+
+    schema = pa.schema(
+        [
+            ("file", pa.string()),
+            ("entryNumber", pa.int32()),
+            ("keyHash", pa.int32()),
+            ("physicalOffset", pa.int64()),
+            ("storeTimestamp", TIMESTAMP),
+            ("previous", pa.int32()),
+            ("brokerName", pa.string()),
+        ]
+    )
+
+    def plan(self) -> list[IndexPart]:
+        """One part a file."""
+        return [IndexPart(store, path.name) for store in self.stores for path in list_index_files(store.paths.index)]
+
+    def read(self, part: IndexPart) -> Iterator[Any]:
+        """The entries of one file; their times are whole seconds behind the file's first."""
+        pool = FilePool(1)
+        try:
+            reader = IndexFileReader(part.store.paths.index / part.name, pool)
+            header = reader.header
+            for first in range(1, header.index_count, BATCH_ROWS):
+                rows = min(BATCH_ROWS, header.index_count - first)
+                position = layout.entry_position(first, reader.geometry.hash_slots)
+                entries = np.frombuffer(pool.read(reader.path, position, rows * ENTRY.itemsize), ENTRY)
+                times_us = (header.begin_timestamp_ms + entries["seconds"].astype(np.int64) * 1000) * 1000
+                arrays = [
+                    pa.repeat(pa.scalar(part.name, pa.string()), rows),
+                    pa.array(np.arange(first, first + rows, dtype=np.int32)),
+                    pa.array(entries["keyHash"].astype(np.int32)),
+                    pa.array(entries["physicalOffset"].astype(np.int64)),
+                    pa.array(times_us).cast(TIMESTAMP),
+                    pa.array(entries["previous"].astype(np.int32)),
+                    pa.repeat(pa.scalar(part.store.broker_name, pa.string()), rows),
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
+        finally:
+            pool.close()
+
+
+class FilesView(TableView):
+    """Every file of log, queues and index: the range it is for, and how much of it is in use."""
+
+    schema = pa.schema(
+        [
+            ("kind", pa.string()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("path", pa.string()),
+            ("startOffset", pa.int64()),
+            ("usedBytes", pa.int64()),
+            ("sizeBytes", pa.int64()),
+            ("brokerName", pa.string()),
+        ]
+    )
+
+    def read(self, part: StoreRef) -> Iterator[Any]:
+        """The files of one store; the start of an index file is the physical offset of its first entry."""
+        rows: list[tuple[Any, ...]] = []
+        with StoreView(part.path) as view:
+            log_end = view.log_end
+            for entry in view.log.inventory.entries:
+                used = max(0, min(entry.length, log_end - entry.start))
+                rows.append(("commitlog", None, None, str(entry.path), entry.start, used, entry.length))
+            for queue in view.queues():
+                end = queue.max_offset * UNIT.itemsize
+                for entry in take_inventory([part.paths.queue(queue.topic, queue.queue_id)]).entries:
+                    used = max(0, min(entry.length, end - entry.start))
+                    key = (queue.topic, queue.queue_id)
+                    rows.append(("consumequeue", *key, str(entry.path), entry.start, used, entry.length))
+            for file in view.index_files():
+                header = file.header
+                used = layout.entry_position(max(1, header.index_count), file.geometry.hash_slots)
+                rows.append(
+                    ("index", None, None, str(file.path), header.begin_physical_offset, used, file.length)
+                )  # fmt: skip
+        yield from self.batches([(*row, part.broker_name) for row in rows])
+
+
+class ProgressView(TableView):
+    """How far each consumer group has come in each queue."""
+
+    schema = pa.schema(
+        [
+            ("group", pa.string()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("consumerOffset", pa.int64()),
+            ("maxOffset", pa.int64()),
+            ("lag", pa.int64()),
+            ("brokerName", pa.string()),
+        ]
+    )
+
+    def read(self, part: StoreRef) -> Iterator[Any]:
+        """The groups of one store."""
+        wants = self.selection(part).wants_queue
+        with StoreView(part.path) as view:
+            yield from self.batches(
+                [
+                    (one.group, one.topic, one.queue_id, one.consumer_offset, one.max_offset, one.lag, part.broker_name)
+                    for one in view.progress()
+                    if wants(one.topic, one.queue_id)
+                ]
+            )
