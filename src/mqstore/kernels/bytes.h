@@ -50,6 +50,19 @@ static inline void mq_put32(uint8_t *p, int32_t value)
     memcpy(p, &v, 4);
 }
 
+/* Size and magic, the first eight bytes of a record, written after everything else: a process that reads the
+ * mapped file at this moment finds unwritten space or the whole record, never half of one. */
+static inline void mq_publish(uint8_t *p, int32_t size, int32_t magic)
+{
+    uint8_t prefix[8];
+    uint64_t v;
+    mq_put32(prefix, size);
+    mq_put32(prefix + 4, magic);
+    memcpy(&v, prefix, 8);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy(p, &v, 8);
+}
+
 static inline void mq_put64(uint8_t *p, int64_t value)
 {
     uint64_t v = MQ_BIG64((uint64_t)value);

@@ -245,7 +245,7 @@ class Recovery:
             expected=f"a record, as the next one at {sound.physical_offset}",
             found=damage.damage.name,
             hint="opening would cut off all later messages; read it with mqstore dump, or make a sound copy with "
-            "mqstore rebuild STORE --output NEW",
+            "mqstore rebuild STORE --output NEW --salvage",
         )
 
     def _sound_record_behind(self, damage: LogDamage) -> Record | None:
@@ -294,7 +294,9 @@ class Recovery:
 
 _STEP_BYTES = 256 << 20
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
-SALVAGE_HINT = "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW"
+SALVAGE_HINT = (
+    "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW --salvage"
+)
 
 
 def check_log_files(log: LogReader) -> None:

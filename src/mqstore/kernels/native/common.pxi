@@ -21,6 +21,7 @@ cdef extern from "bytes.h" nogil:
     void mq_put16(uint8_t*, int32_t)
     void mq_put32(uint8_t*, int32_t)
     void mq_put64(uint8_t*, int64_t)
+    void mq_publish(uint8_t*, int32_t, int32_t)
     int32_t mq_next_mark(const uint8_t*, int32_t, int32_t)
     bint mq_is_ascii(const uint8_t*, int64_t)
     uint32_t mq_hash_ascii(uint32_t, const uint8_t*, int64_t)

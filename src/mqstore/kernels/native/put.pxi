@@ -65,8 +65,7 @@ cdef void write_record(
 ) noexcept nogil:
     cdef int32_t v6 = (BORN_HOST_V6 if born_host.size == HOST_V6_SIZE else 0)
     v6 |= (STORE_HOST_V6 if store_host.size == HOST_V6_SIZE else 0)
-    mq_put32(p, <int32_t> size)
-    mq_put32(p + 4, head.magic)
+    cdef uint8_t* start = p
     mq_put32(p + 8, <int32_t> (mq_crc32(0, body.at, body.size) & CRC_MASK))
     mq_put32(p + 12, head.queue_id)
     mq_put32(p + 16, head.flag)
@@ -94,6 +93,7 @@ cdef void write_record(
     p += topic.size
     mq_put16(p, <int32_t> properties.size)
     memcpy(p + 2, properties.at, properties.size)
+    mq_publish(start, <int32_t> size, head.magic)
 
 
 cdef int64_t put_one(
