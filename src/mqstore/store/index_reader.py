@@ -6,6 +6,7 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from mqstore.layout.index import IndexEntry, IndexHeader
 DEFAULT_HASH_SLOTS = 5_000_000
 DEFAULT_INDEX_NUM = 20_000_000
 _MAX_GEOMETRIES = 1 << 20
+_WRITER_PATIENCE = 5
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,9 @@ class IndexFileReader:
         Raises:
             CorruptFileError: the chain turns back on itself.
         """
-        header = self.header
         position = layout.slot_position(key_hash, self.geometry.hash_slots)
         number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
-        if not 0 < number < header.index_count:
+        if not 0 < number < self._count_above(number):
             return
         while number > 0:
             entry = self.entry(number)
@@ -113,6 +114,14 @@ class IndexFileReader:
                     hint="mqstore rebuild makes the index anew from the log",
                 )
             number = entry.previous
+
+    def _count_above(self, number: int) -> int:
+        """The header's count, given a moment to grow past ``number``: a running writer puts the header last."""
+        for _ in range(_WRITER_PATIENCE):
+            if number < self.header.index_count:
+                break
+            time.sleep(0.001)
+        return self.header.index_count
 
     def _read_header(self) -> IndexHeader:
         return layout.decode_header(self._read(0, layout.INDEX_HEADER.size))
