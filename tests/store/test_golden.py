@@ -157,3 +157,23 @@ def test_offsets_by_time(store: Path) -> None:
                 else:
                     found = view.offset_at_as_v4(queue["topic"], queue["queueId"], timestamp_ms)
                 assert found == offset, (queue["topic"], queue["queueId"], timestamp_ms)
+
+
+@pytest.mark.parametrize(
+    ("lost", "whole"), [("cq-lost", "basic"), ("cq-lost-abort", "basic"), ("v5-cq-lost", "v5-basic")]
+)
+def test_a_store_that_lost_its_queues_can_be_read_from_its_log(golden: Path, lost: str, whole: str) -> None:
+    with (
+        mqstore.inspect(golden / lost / "store", from_log=True) as view,
+        mqstore.inspect(golden / whole / "store") as right,
+    ):
+        assert view.queues() == right.queues()
+        for queue in right.queues():
+            here = (queue.topic, queue.queue_id)
+            assert list(view.units(*here)) == list(right.units(*here))
+            assert view.get(*here, offset=3).messages == right.get(*here, offset=3).messages
+            assert view.offset_at(*here, 1795815840000) == right.offset_at(*here, 1795815840000)
+        for query in queues_of(golden / whole)["keys"][:20]:
+            arguments = (query["topic"], query["key"], query["begin"], query["end"], query["max"])
+            assert view.query(*arguments) == right.query(*arguments)
+        assert mqstore.inspect(golden / lost / "store").queues() == []

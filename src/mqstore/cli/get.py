@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mqstore.cli.messages import broker_name, message_json, print_messages
-from mqstore.cli.options import FormatOption, LimitOption, QueueOption, StorePath, WhereOption
+from mqstore.cli.options import FormatOption, FromLogOption, LimitOption, QueueOption, StorePath, WhereOption
 from mqstore.cli.output import Format, make_output
 from mqstore.store.view import StoreView
 
@@ -21,10 +21,11 @@ def run(
     ] = None,
     limit: LimitOption = 32,
     where: WhereOption = None,
+    from_log: FromLogOption = False,
     format: FormatOption = Format.text,
 ) -> int:
     """Print messages of one queue, in queue order, and where to go on."""
-    with StoreView(store) as view:
+    with StoreView(store, from_log=from_log) as view:
         if offset is None:
             found = [info for info in view.queues(topic) if info.queue_id == queue]
             offset = found[0].min_offset if found else 0

@@ -18,6 +18,9 @@ TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only thi
 QueueOption = Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue of the topic.")]
 WhereOption = Annotated[str | None, typer.Option("--where", "-w", help='Tags to pick, as "paid || refunded".')]
 LimitOption = Annotated[int, typer.Option("--max", "-m", min=1, help="At most this many messages.")]
+FromLogOption = Annotated[
+    bool, typer.Option("--from-log", help="Read the log alone: for a store that has lost its queues or index.")
+]
 BeginOption = Annotated[
     str | None, typer.Option("--begin", "-b", help="Stored at or after: ms, or yyyy-MM-dd#HH:mm:ss[:SSS] in UTC.")
 ]

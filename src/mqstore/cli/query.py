@@ -8,7 +8,16 @@ import typer
 
 from mqstore import errors
 from mqstore.cli.messages import broker_name, message_json, print_messages
-from mqstore.cli.options import BeginOption, EndOption, FormatOption, LimitOption, StorePath, TopicOption, parse_time
+from mqstore.cli.options import (
+    BeginOption,
+    EndOption,
+    FormatOption,
+    FromLogOption,
+    LimitOption,
+    StorePath,
+    TopicOption,
+    parse_time,
+)
 from mqstore.cli.output import Format, make_output
 from mqstore.layout.record import Record
 from mqstore.store.view import TIME_MAX_MS, StoreView
@@ -25,13 +34,14 @@ def run(
     begin: BeginOption = None,
     end: EndOption = None,
     limit: LimitOption = 64,
+    from_log: FromLogOption = False,
     format: FormatOption = Format.text,
 ) -> int:
     """Print the messages that bear a key, or the one with an id or at a place of the log."""
     if [key, message_id, physical_offset].count(None) != 2 or (key is not None) != (topic is not None):
         raise errors.UsageError("ask in one way", hint="--topic T --key K, or --id ID, or --physical-offset N")
     truncated = False
-    with StoreView(store) as view:
+    with StoreView(store, from_log=from_log) as view:
         if key is not None and topic is not None:
             result = view.query(topic, key, parse_time(begin, 0), parse_time(end, TIME_MAX_MS), limit)
             records, truncated = result.messages, result.truncated

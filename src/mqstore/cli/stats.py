@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from mqstore.cli.options import FormatOption, StorePath
+from mqstore.cli.options import FormatOption, FromLogOption, StorePath
 from mqstore.cli.output import Format, make_output, size_text, time_text
 from mqstore.store.message import QueueInfo
 from mqstore.store.view import StoreView
 
 
-def run(store: StorePath, format: FormatOption = Format.text) -> int:
+def run(store: StorePath, from_log: FromLogOption = False, format: FormatOption = Format.text) -> int:
     """Print the topics, the range of the log, the files and the progress of consumer groups."""
-    with StoreView(store) as view:
+    with StoreView(store, from_log=from_log) as view:
         queues = view.queues()
         progress = view.progress()
         log_min, log_end = view.min_physical_offset, view.log_end
         inventory = view.log.inventory
-        index_keys = [file.header.index_count - 1 for file in view.index_files()]
+        index_keys = [] if from_log else [file.header.index_count - 1 for file in view.index_files()]
         checkpoint = view.checkpoint
         aborted = view.was_aborted
     topics = list(topic_totals(queues))

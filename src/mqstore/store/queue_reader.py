@@ -50,6 +50,11 @@ class QueueReader:
         """One past the last unit that has a place in the files, in use or not."""
         return self.inventory.end // QUEUE_UNIT_SIZE
 
+    @property
+    def units_per_file(self) -> int:
+        """Units that one file holds, at least 1."""
+        return max(1, self.inventory.size_bytes // QUEUE_UNIT_SIZE)
+
     def entry_at(self, position: int) -> FileEntry | None:
         """The file that holds byte ``position`` of the queue, or None."""
         inventory = self.inventory

@@ -6,9 +6,11 @@ queue begins and ends.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from mqstore import errors
 from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
@@ -19,18 +21,34 @@ from mqstore.layout.tags import TagExpression
 from mqstore.store.index_reader import IndexFileReader, find_candidates
 from mqstore.store.log_reader import LogReader
 from mqstore.store.message import GetResult, QueryResult
-from mqstore.store.queue_reader import QueueReader
 from mqstore.store.status import BoundaryType, GetMessageStatus
 
 _READ_SPAN_BYTES = 1 << 20
 _READ_GAP_BYTES = 16 << 10
 
 
+class UnitSource(Protocol):
+    """What a queue must offer to be read: its files, or its units in memory."""
+
+    topic: str
+    queue_id: int
+
+    @property
+    def units_per_file(self) -> int:
+        """Units that one of its files holds; reading steps over a missing file by this many."""
+
+    def units(self, offset: int, count: int) -> bytes:
+        """Up to ``count`` raw units from ``offset`` on; fewer at the end of a file, empty where none is."""
+
+    def unit(self, offset: int) -> QueueUnit | None:
+        """The unit at ``offset``, written or not; None where no file is."""
+
+
 @dataclass(frozen=True)
 class QueueRange:
     """A queue to read from and where it begins and ends at this moment."""
 
-    queue: QueueReader
+    queue: UnitSource
     min_offset: int
     max_offset: int
 
@@ -60,7 +78,7 @@ def get_messages(
     count = min(high - offset, max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages))
     units = where_to.queue.units(offset, count)
     if not units:
-        next_file = where_to.queue.inventory.size_bytes // QUEUE_UNIT_SIZE or 1
+        next_file = where_to.queue.units_per_file
         return GetResult(
             GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
         )
@@ -85,7 +103,7 @@ class _Collector:
     """Goes through units and gathers the messages that pass, until one of the limits is reached."""
 
     def __init__(
-        self, log: LogReader, queue: QueueReader, max_messages: int, max_bytes: int, where: TagExpression
+        self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, where: TagExpression
     ) -> None:
         self._log = log
         self._queue = queue
@@ -219,6 +237,13 @@ def query_by_key(
                 break
     newest = list(islice(found.values(), max_messages))
     return QueryResult(sorted(newest, key=lambda record: record.physical_offset), len(found) > max_messages)
+
+
+def newest(records: Iterable[Record], max_messages: int, begin_ms: int, end_ms: int) -> QueryResult:
+    """The newest ``max_messages`` of ``records``, given in log order, that were stored in [begin_ms, end_ms]."""
+    kept: deque[Record] = deque(maxlen=max_messages + 1)
+    kept.extend(record for record in records if begin_ms <= record.store_timestamp_ms <= end_ms)
+    return QueryResult(list(kept)[-max_messages:], len(kept) > max_messages)
 
 
 def offset_at_time(

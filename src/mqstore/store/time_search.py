@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mqstore.files.inventory import FileEntry
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.store.log_reader import LogReader
 from mqstore.store.reading import QueueRange
 
 
-def offset_at_by_file_times(log: LogReader, where: QueueRange, timestamp_ms: int) -> int:
+def offset_at_by_file_times(log: LogReader, where: QueueRange, entries: Sequence[FileEntry], timestamp_ms: int) -> int:
     """The offset of the nearest message, searched in the one file that modification times point to; 0 for none."""
-    entry = _file_for(where, timestamp_ms)
+    entry = _file_for(entries, timestamp_ms)
     if entry is None:
         return 0
     first = entry.start // QUEUE_UNIT_SIZE
@@ -50,8 +52,7 @@ def _nearest(left: int, left_ms: int, right: int, right_ms: int, timestamp_ms: i
     return right if abs(timestamp_ms - left_ms) > abs(timestamp_ms - right_ms) else left
 
 
-def _file_for(where: QueueRange, timestamp_ms: int) -> FileEntry | None:
-    entries = where.queue.inventory.entries
+def _file_for(entries: Sequence[FileEntry], timestamp_ms: int) -> FileEntry | None:
     for entry in entries:
         if entry.path.stat().st_mtime_ns // 1_000_000 >= timestamp_ms:
             return entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +17,7 @@ from mqstore.layout.record import Blank, Record
 from mqstore.layout.tags import TagExpression
 from mqstore.store import reading
 from mqstore.store.checkpoint import load_checkpoint
+from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import GetResult, QueryResult, QueueInfo
@@ -42,11 +43,15 @@ class StoreView:
         log: the commit log.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, index_geometry: Geometry | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, from_log: bool = False, index_geometry: Geometry | None = None
+    ) -> None:
         """Look at the store in directory ``path``.
 
         Args:
             path: the store's root, which holds ``commitlog/``.
+            from_log: take queues and keys from the log alone, for a store that has lost them. The queues are built
+                in memory once, when first asked for; key look-ups read the whole log.
             index_geometry: slots and entries of its index files, where they are not to be found out.
 
         Raises:
@@ -60,6 +65,8 @@ class StoreView:
         self._geometry = index_geometry
         self.log = LogReader([self.paths.commit_log], pool=self._pool)
         self._index_files: dict[Path, IndexFileReader] = {}
+        self._from_log = from_log
+        self._built: dict[tuple[str, int], MemoryQueue] | None = None
 
     # -- the log
 
@@ -114,15 +121,23 @@ class StoreView:
         """Every queue (of ``topic``) with its range, ordered by topic and id."""
         log_end = self.log_end
         found = []
-        for name, queue_id in self.paths.list_queues():
+        for name, queue_id in self._list_queues():
             if topic is None or name == topic:
                 where = self._range(name, queue_id, log_end)
                 found.append(QueueInfo(name, queue_id, where.min_offset, where.max_offset))
         return found
 
+    def _list_queues(self) -> Iterable[tuple[str, int]]:
+        return self._memory_queues() if self._from_log else self.paths.list_queues()
+
+    def _memory_queues(self) -> dict[tuple[str, int], MemoryQueue]:
+        if self._built is None:
+            self._built = build_queues(self.log)
+        return self._built
+
     def topics(self) -> list[str]:
         """Names of all topics that have a queue."""
-        return sorted({topic for topic, _ in self.paths.list_queues()})
+        return sorted({topic for topic, _ in self._list_queues()})
 
     def units(self, topic: str, queue_id: int, begin: int | None = None, end: int | None = None) -> Iterator[QueueUnit]:
         """The queue's units from offset ``begin`` to ``end``, both clamped to its range; none of a missing queue."""
@@ -136,7 +151,7 @@ class StoreView:
             if not data:
                 raise errors.CorruptFileError(
                     "a consume queue file is missing",
-                    path=where.queue.directory,
+                    path=self.paths.queue(topic, queue_id),
                     offset=offset,
                     hint="mqstore check lists all damage; mqstore rebuild builds the queues anew",
                 )
@@ -177,19 +192,24 @@ class StoreView:
         Use :meth:`offset_at` for an answer that can be relied on.
         """
         found = self._find(topic, queue_id)
-        if found is None:
+        if found is None or not isinstance(found.queue, QueueReader):
             return 0
-        return offset_at_by_file_times(self.log, found, timestamp_ms)
+        return offset_at_by_file_times(self.log, found, found.queue.inventory.entries, timestamp_ms)
 
-    def _time_of(self, queue: QueueReader, offset: int) -> int | None:
+    def _time_of(self, queue: reading.UnitSource, offset: int) -> int | None:
         return store_time_of(self.log, queue, offset)
 
     def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
+        if self._from_log:
+            return self._range(topic, queue_id, 0) if (topic, queue_id) in self._memory_queues() else None
         if not self.paths.queue(topic, queue_id).is_dir():
             return None
         return self._range(topic, queue_id, self.log_end)
 
     def _range(self, topic: str, queue_id: int, log_end: int) -> reading.QueueRange:
+        if self._from_log:
+            built = self._memory_queues()[topic, queue_id]
+            return reading.QueueRange(built, built.min_offset, built.max_offset)
         queue = QueueReader(topic, queue_id, self.paths.queue(topic, queue_id), self._pool)
         end = queue.find_end(log_end)
         return reading.QueueRange(queue, queue.find_min(self.log.min_offset, end), end)
@@ -214,6 +234,8 @@ class StoreView:
         """Messages of ``topic`` by key; see :meth:`mqstore.Store.query`."""
         check_window(begin, end)
         check_count(max_messages)
+        if self._from_log:
+            return reading.newest(find_by_key(self.log, topic, key), max_messages, begin, end)
         return reading.query_by_key(self.log, self.index_files(), topic, key, max_messages, begin, end)
 
     @property
@@ -269,7 +291,7 @@ def message_by_id(log: LogReader, message_id: str) -> Record | None:
     return log.record_at(physical_offset)
 
 
-def store_time_of(log: LogReader, queue: QueueReader, offset: int) -> int | None:
+def store_time_of(log: LogReader, queue: reading.UnitSource, offset: int) -> int | None:
     """Store time in ms of the message at a queue offset; None when its record is gone."""
     unit = queue.unit(offset)
     if unit is None or not unit.is_written:
