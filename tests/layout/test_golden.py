@@ -20,6 +20,7 @@ from mqstore.layout.file_names import parse_offset_file_name, parse_queue_id
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, decode_unit, encode_unit
 from mqstore.layout.record import Blank, Damage, Record, decode_record, encode_blank
+from mqstore.layout.rows import record_row
 
 STORES = (
     "basic",
@@ -105,7 +106,7 @@ def test_records(golden, name):
 
 def check_record(record: Record, expected: dict[str, Any]) -> int:
     """Compare all fields with what the real decoder saw; how many of its queue units hold another code."""
-    row = record.to_row()
+    row = record_row(record)
     same_names = (
         "topic", "queueId", "queueOffset", "sysFlag", "flag", "bornTimestamp", "bornHost", "storeTimestamp",
         "storeHost", "bodyCRC", "reconsumeTimes", "preparedTransactionOffset", "msgId", "storeSize",

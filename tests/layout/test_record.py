@@ -24,7 +24,7 @@ from mqstore.layout.record import (
     encode_record,
     record_size,
 )
-from mqstore.layout.rows import MESSAGE_COLUMNS
+from mqstore.layout.rows import MESSAGE_COLUMNS, record_row
 
 # Written by the store classes of 4.9.8.
 VECTOR = bytes.fromhex(
@@ -113,7 +113,7 @@ class TestVector:
         assert record_size(6, 9, 63) == 169
 
     def test_row(self):
-        row = decode_record(VECTOR).to_row()
+        row = record_row(decode_record(VECTOR))
         assert tuple(row) == MESSAGE_COLUMNS
         assert row["topic"] == "TopicTest"
         assert row["keys"] == ["k0", "kk"]
@@ -171,7 +171,7 @@ class TestRoundTrip:
             len(body), len(topic), len(properties),
             born_host_size=hosts[0], store_host_size=hosts[1], magic=magic,
         )  # fmt: skip
-        assert tuple(record.to_row()) == MESSAGE_COLUMNS
+        assert tuple(record_row(record)) == MESSAGE_COLUMNS
 
     def test_long_topic_needs_version_two(self):
         with pytest.raises(MessageIllegalError):
@@ -345,7 +345,7 @@ class TestDamage:
             return
         if isinstance(record, Record):
             assert record.encode() == data[position : position + record.total_size]
-            assert tuple(record.to_row()) == MESSAGE_COLUMNS
+            assert tuple(record_row(record)) == MESSAGE_COLUMNS
             record.tags_code()
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from mqstore.cli.output import Output, body_text, time_text
 from mqstore.layout.record import Record
+from mqstore.layout.rows import record_row
 
 COLUMNS = ("queue", "offset", "physical", "stored (UTC)", "tags", "keys", "body")
 
 
 def message_json(record: Record, broker_name: str) -> dict[str, Any]:
     """All columns of one message; timestamps in ms, the body as bytes."""
-    return {**record.to_row(), "brokerName": broker_name}
+    return {**record_row(record), "brokerName": broker_name}
 
 
 def broker_name(store: Path) -> str:

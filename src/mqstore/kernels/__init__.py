@@ -11,7 +11,7 @@ import importlib
 import os
 from typing import Final, cast
 
-from .api import (
+from mqstore.kernels.api import (
     COLUMN_NAMES,
     Kernels,
     LogColumns,
@@ -25,7 +25,7 @@ from .api import (
 
 
 def _pure() -> Kernels:
-    from . import pure
+    from mqstore.kernels import pure
 
     return pure
 

@@ -14,8 +14,8 @@ import enum
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, overload
 
-from ..layout.buffers import Buffer
-from ..layout.record import Damage
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.record import Damage
 
 Column = memoryview
 """Numbers of all rows: a memoryview of format ``q`` (64 bits) or ``i`` (32 bits), native byte order."""

@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ..errors import DamageError, MessageIllegalError, UsageError
-from .buffers import Buffer
-from .constants import INT_MAX
-from .properties import check_size
+from mqstore.errors import DamageError, MessageIllegalError, UsageError
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import INT_MAX
+from mqstore.layout.properties import check_size
 
 BATCH_HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")

@@ -7,8 +7,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from ..errors import UsageError
-from .buffers import Buffer
+from mqstore.errors import UsageError
+from mqstore.layout.buffers import Buffer
 
 BATCH_QUEUE_UNIT: Final = struct.Struct(">qiqqqhii")
 BATCH_QUEUE_UNIT_SIZE: Final = BATCH_QUEUE_UNIT.size

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import UsageError
+from mqstore.errors import UsageError
 
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _C1: Final = 0x87C3_7B91_1142_53D5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptFileError, UsageError
-from .buffers import Buffer
-from .constants import CHECKPOINT_SIZE
+from mqstore.errors import CorruptFileError, UsageError
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import CHECKPOINT_SIZE
 
 __all__ = [
     "CHECKPOINT",

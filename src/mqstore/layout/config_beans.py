@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeVar
 
-from ..errors import CorruptConfigError
-from .fastjson import JsonValue
+from mqstore.errors import CorruptConfigError
+from mqstore.layout.fastjson import JsonValue
 
 PERM_PRIORITY: Final = 8
 PERM_READ: Final = 4

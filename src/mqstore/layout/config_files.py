@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ..errors import CorruptConfigError, UsageError
-from . import fastjson
-from .config_beans import (
+from mqstore.errors import CorruptConfigError, UsageError
+from mqstore.layout import fastjson
+from mqstore.layout.config_beans import (
     MULTI_TAG,
     PERM_INHERIT,
     PERM_PRIORITY,
@@ -29,7 +29,7 @@ from .config_beans import (
     TopicConfig,
     expect,
 )
-from .fastjson import JsonValue
+from mqstore.layout.fastjson import JsonValue
 
 __all__ = [
     "CONSUMER_FILTER_FILE",

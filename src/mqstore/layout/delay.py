@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ..errors import UsageError
-from .constants import DEFAULT_DELAY_LEVELS, INT_MAX, UNKNOWN_LEVEL_DELAY_MS
+from mqstore.errors import UsageError
+from mqstore.layout.constants import DEFAULT_DELAY_LEVELS, INT_MAX, UNKNOWN_LEVEL_DELAY_MS
 
 __all__ = [
     "DEFAULT_DELAY_LEVELS",

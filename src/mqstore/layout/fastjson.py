@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
-from ..errors import CorruptConfigError, UsageError
+from mqstore.errors import CorruptConfigError, UsageError
 
 JsonValue: TypeAlias = "dict[str | int, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 

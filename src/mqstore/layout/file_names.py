@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 from typing import Final
 
-from ..errors import UsageError
-from .constants import LONG_MAX
+from mqstore.errors import UsageError
+from mqstore.layout.constants import LONG_MAX
 
 _OFFSET_NAME: Final = re.compile(r"[0-9]{20}", re.ASCII)
 _INDEX_NAME: Final = re.compile(r"[0-9]{17}", re.ASCII)

@@ -8,8 +8,8 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from ..errors import UsageError
-from .constants import HOST_V4_SIZE, HOST_V6_SIZE
+from mqstore.errors import UsageError
+from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE
 
 HOST_V4: Final = struct.Struct(">4Bi")
 HOST_V6: Final = struct.Struct(">8Hi")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptFileError, UsageError
-from .buffers import Buffer
-from .constants import INT_MAX, SysFlag
-from .java_hash import java_hash
-from .record import Record
+from mqstore.errors import CorruptFileError, UsageError
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import INT_MAX, SysFlag
+from mqstore.layout.java_hash import java_hash
+from mqstore.layout.record import Record
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_SLOT: Final = struct.Struct(">i")

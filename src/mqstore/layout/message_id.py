@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..errors import UsageError
-from .constants import HOST_V4_SIZE, HOST_V6_SIZE, LONG_MAX
-from .hosts import decode_host
+from mqstore.errors import UsageError
+from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, LONG_MAX
+from mqstore.layout.hosts import decode_host
 
 _HEX: Final = re.compile(r"[0-9A-Fa-f]+", re.ASCII)
 _SIZES: Final = {2 * (HOST_V4_SIZE + 8): HOST_V4_SIZE, 2 * (HOST_V6_SIZE + 8): HOST_V6_SIZE}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..errors import MessageIllegalError
-from .constants import MAX_PROPERTIES_SIZE
-from .java_hash import java_hash
-from .text import decode_text
+from mqstore.errors import MessageIllegalError
+from mqstore.layout.constants import MAX_PROPERTIES_SIZE
+from mqstore.layout.java_hash import java_hash
+from mqstore.layout.text import decode_text
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from ..errors import UsageError
-from .buffers import Buffer
-from .constants import CRC_MASK, PROPERTY_CRC32
-from .properties import append
+from mqstore.errors import UsageError
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import CRC_MASK, PROPERTY_CRC32
+from mqstore.layout.properties import append
 
 _NAME: Final = f"{PROPERTY_CRC32}\x01".encode()
 _DIGITS: Final = 10

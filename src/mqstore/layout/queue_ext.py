@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptFileError, UsageError
-from .buffers import Buffer
+from mqstore.errors import CorruptFileError, UsageError
+from mqstore.layout.buffers import Buffer
 
 EXT_HEAD: Final = struct.Struct(">hqqh")
 END_MARKER: Final = struct.Struct(">h").pack(-1)

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from ..errors import UsageError
-from .buffers import Buffer
-from .constants import INT_MAX, QUEUE_UNIT_SIZE
+from mqstore.errors import UsageError
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import INT_MAX, QUEUE_UNIT_SIZE
 
 QUEUE_UNIT: Final = struct.Struct(">qiq")
 

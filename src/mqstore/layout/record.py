@@ -9,20 +9,19 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
-from ..errors import CorruptRecordError, MessageIllegalError, UsageError
-from . import constants as c
-from . import properties as props
-from .buffers import Buffer
-from .constants import SysFlag
-from .delay import DEFAULT_DELAY_TABLE, delay_level, deliver_timestamp
-from .hosts import decode_host
-from .message_id import encode_message_id
-from .rows import record_row
-from .tags import tags_code
-from .text import decode_text
+from mqstore.errors import CorruptRecordError, MessageIllegalError, UsageError
+from mqstore.layout import constants as c
+from mqstore.layout import properties as props
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.delay import DEFAULT_DELAY_TABLE, delay_level, deliver_timestamp
+from mqstore.layout.hosts import decode_host
+from mqstore.layout.message_id import encode_message_id
+from mqstore.layout.tags import tags_code
+from mqstore.layout.text import decode_text
 
 PREFIX: Final = struct.Struct(">ii")
 """Size and magic: all that a blank record has."""
@@ -170,10 +169,6 @@ class Record(NamedTuple):
             if level > 0:
                 return deliver_timestamp(level, self.store_timestamp_ms, delay_table)
         return tags_code(properties.get(c.PROPERTY_TAGS))
-
-    def to_row(self) -> dict[str, Any]:
-        """The record under the column names of the ``messages`` table, see :mod:`mqstore.layout.rows`."""
-        return record_row(self)
 
     def encode(self) -> bytes:
         """The record's bytes. For a decoded record these are the bytes it was decoded from."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from .constants import PROPERTY_KEYS, PROPERTY_TAGS
-from .properties import split_keys
-
-if TYPE_CHECKING:
-    from .record import Record
+from mqstore.layout.constants import PROPERTY_KEYS, PROPERTY_TAGS
+from mqstore.layout.properties import split_keys
+from mqstore.layout.record import Record
 
 MESSAGE_COLUMNS: Final = (
     "topic",

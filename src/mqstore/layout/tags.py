@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ..errors import UsageError
-from .java_hash import java_hash
+from mqstore.errors import UsageError
+from mqstore.layout.java_hash import java_hash
 
 ALL_TAGS: Final = "*"
 

@@ -1,6 +1,6 @@
 """The kernels in plain Python: the readable definition, and what runs where nothing was compiled."""
 
-from .arrow import (
+from mqstore.kernels.pure.arrow import (
     find_property,
     gather,
     host_text,
@@ -10,11 +10,11 @@ from .arrow import (
     properties_map,
     split_keys,
 )
-from .crc import crc32
-from .dispatch import queue_runs, select_units
-from .index import index_find, index_put
-from .put import put_batch, put_message
-from .scan import resync, scan
+from mqstore.kernels.pure.crc import crc32
+from mqstore.kernels.pure.dispatch import queue_runs, select_units
+from mqstore.kernels.pure.index import index_find, index_put
+from mqstore.kernels.pure.put import put_batch, put_message
+from mqstore.kernels.pure.scan import resync, scan
 
 NAME = "pure"
 

@@ -6,16 +6,17 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from ...errors import UsageError
-from ...layout.buffers import Buffer
-from ...layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, INT_MAX, LONG_MAX, SysFlag
-from ...layout.hosts import decode_host
-from ...layout.message_id import encode_message_id
-from ...layout.properties import parse
-from ...layout.properties import split_keys as split_key_text
-from ..api import Allocate, Column, LogColumns, StringLists, StringMaps, Strings
-from .checks import check_rows, decode_text, optional_part, part, properties_text, text_of
-from .scan import find_values
+from mqstore.errors import UsageError
+from mqstore.kernels.api import Allocate, Column, LogColumns, StringLists, StringMaps, Strings
+from mqstore.kernels.pure.checks import check_rows, optional_part, part, properties_text, text_of
+from mqstore.kernels.pure.scan import find_values
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, INT_MAX, LONG_MAX, SysFlag
+from mqstore.layout.hosts import decode_host
+from mqstore.layout.message_id import encode_message_id
+from mqstore.layout.properties import parse
+from mqstore.layout.properties import split_keys as split_key_text
+from mqstore.layout.text import decode_text
 
 _LONG_MIN: Final = -LONG_MAX - 1
 _TOO_LARGE: Final = "the column would hold 2 GiB or more: take fewer rows"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from ...errors import UsageError
-from ...layout.buffers import Buffer
-from ..api import LogColumns
+from mqstore.errors import UsageError
+from mqstore.kernels.api import LogColumns
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.text import decode_text
 
 MAX_PHYSICAL_OFFSET: Final = 1 << 62
 """Log offsets of buffers end here, so that adding a position never overflows 64 bits."""
-
-_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def check_range(buffer: Buffer, position: int, end: int, physical_offset: int = 0) -> None:
@@ -45,15 +43,6 @@ def part(view: memoryview, position: int, size: int) -> bytes:
 def optional_part(view: memoryview, position: int, size: int) -> bytes | None:
     """The same, or None for a negative size."""
     return None if size < 0 else part(view, position, size)
-
-
-def decode_text(raw: bytes) -> str:
-    """UTF-8 as Java decodes it.
-
-    Java and Python agree on how many U+FFFD stand for malformed bytes, except that an encoded surrogate,
-    whole or cut short, is one to Java and two or three to Python.
-    """
-    return _SURROGATE.sub(b"\xef\xbf\xbd", raw).decode("utf-8", "replace")
 
 
 def text_of(view: memoryview, position: int, size: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from ...layout.buffers import Buffer
+from mqstore.layout.buffers import Buffer
 
 _POLYNOMIAL: Final = 0xEDB88320
 _ONE: Final = 0x80000000

@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import UsageError
-from ...layout import constants as c
-from ...layout.buffers import Buffer
-from ...layout.constants import SysFlag
-from ...layout.delay import delay_level, deliver_timestamp
-from ...layout.properties import parse
-from ...layout.queue_unit import QUEUE_UNIT, QueueUnit
-from ...layout.tags import low_32_bits, tags_code
-from ..api import LogColumns, QueueRun
-from .checks import check_rows, part, properties_text, text_of
+from mqstore.errors import UsageError
+from mqstore.kernels.api import LogColumns, QueueRun
+from mqstore.kernels.pure.checks import check_rows, part, properties_text, text_of
+from mqstore.layout import constants as c
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.delay import delay_level, deliver_timestamp
+from mqstore.layout.properties import parse
+from mqstore.layout.queue_unit import QUEUE_UNIT, QueueUnit
+from mqstore.layout.tags import low_32_bits, tags_code
 
 _SCHEDULE_TOPIC: Final = c.SCHEDULE_TOPIC.encode()
 _WITHOUT_UNIT: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...errors import UsageError
-from ...layout import index as layout
-from ...layout.buffers import Buffer
-from ...layout.constants import LONG_MAX, SysFlag
-from ...layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexEntry, IndexHeader
-from ...layout.properties import split_keys
-from ..api import LogColumns
-from .checks import check_rows, decode_text, part, text_of
+from mqstore.errors import UsageError
+from mqstore.kernels.api import LogColumns
+from mqstore.kernels.pure.checks import check_rows, part, text_of
+from mqstore.layout import index as layout
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import LONG_MAX, SysFlag
+from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexEntry, IndexHeader
+from mqstore.layout.properties import split_keys
+from mqstore.layout.text import decode_text
 
 TRUNCATED_MS: Final = 999
 """What an entry's time may lack, because it counts whole seconds."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import UsageError
-from ...layout.buffers import Buffer
-from ...layout.constants import BLANK_SIZE
-from ...layout.record import encode_record
-from ..api import PreparedMessage
-from .checks import check_range
+from mqstore.errors import UsageError
+from mqstore.kernels.api import PreparedMessage
+from mqstore.kernels.pure.checks import check_range
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import BLANK_SIZE
+from mqstore.layout.record import encode_record
 
 
 def put_message(

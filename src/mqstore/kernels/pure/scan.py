@@ -8,14 +8,14 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from ...errors import CorruptRecordError, UsageError
-from ...layout import constants as c
-from ...layout.buffers import Buffer
-from ...layout.properties import defect
-from ...layout.record import HEADS, PREFIX, Blank, Damage, Record, body_crc, decode_record
-from ..api import COLUMN_NAMES, WIDE_COLUMNS, LogColumns, Stop
-from .checks import check_range
-from .crc import PartialSums
+from mqstore.errors import CorruptRecordError, UsageError
+from mqstore.kernels.api import COLUMN_NAMES, WIDE_COLUMNS, LogColumns, Stop
+from mqstore.kernels.pure.checks import check_range
+from mqstore.kernels.pure.crc import PartialSums
+from mqstore.layout import constants as c
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.properties import defect
+from mqstore.layout.record import HEADS, PREFIX, Blank, Damage, Record, body_crc, decode_record
 
 OWN_OFFSET_END: Final = c.PHYSICAL_OFFSET_POSITION + 8
 DIRECT_CRC_SIZE: Final = 16384
