@@ -20,7 +20,7 @@ demo: $(VENV)/.installed ## The tour: a broker's store, real flights in, Spark, 
 	@$(BIN)/mqstore demo --output demo-out
 
 test: $(VENV)/.installed ## Run all tests; TESTS=tests/layout runs some
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations 10 $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations 10 $(TESTS)
 
 lint: $(VENV)/.installed ## Style, formatting, types
 	@$(BIN)/ruff check .

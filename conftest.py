@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,18 +20,29 @@ hypothesis.settings.register_profile("mqstore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("mqstore")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     shared = hasattr(config, "workerinput")
+    order = [*HEAVY, *FOLDERS] if shared else FOLDERS
     for item in items:
-        folder = _folder(item)
+        folder = _folder(item.nodeid)
         if folder in HEAVY:
             item.add_marker(folder)
-        if item.get_closest_marker("xdist_group") is None:
-            # One file stays in one process: its fixtures are made once.
-            item.add_marker(pytest.mark.xdist_group(folder if folder in HEAVY else item.path.name))
-    order = [*HEAVY, *FOLDERS] if shared else FOLDERS
-    items.sort(key=lambda item: order.index(_folder(item)) if _folder(item) in order else -1)
+    items.sort(key=lambda item: order.index(_folder(item.nodeid)) if _folder(item.nodeid) in order else -1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        """Gives each process whole files, so that their fixtures are made once, and heavy folders whole."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            folder = _folder(nodeid)
+            return folder if folder in HEAVY else nodeid.split("::", maxsplit=1)[0]
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,6 +61,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-def _folder(item: pytest.Item) -> str:
-    tests = Path(__file__).parent / "tests"
-    return item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+def _folder(nodeid: str) -> str:
+    parts = nodeid.split("/")
+    return parts[1] if parts[0] == "tests" and len(parts) > 2 else ""
