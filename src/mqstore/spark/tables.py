@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -27,7 +28,7 @@ _UNITS_PER_PART: Final = 1 << 20
 _QUEUES_PER_PART: Final = 1000
 
 
-class TableView:
+class TableView(ABC):
     """One view of the stores of a read. It is pickled into every task, the parts it plans one by one.
 
     Attributes:
@@ -53,9 +54,9 @@ class TableView:
         """The parts that together are the table; here one a store."""
         return list(self.stores)
 
+    @abstractmethod
     def read(self, part: Any) -> Iterator[Any]:
         """The rows of one part as Arrow record batches."""
-        raise NotImplementedError
 
     def batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """Rows with all columns as record batches of the columns asked for."""
