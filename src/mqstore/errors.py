@@ -145,7 +145,10 @@ class StoreIOError(MqstoreError, OSError):
     """The operating system refused an operation on a file of the store."""
 
 
+HINT_FOREIGN = "something lies at this path that no store puts there: move it away"
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FOREIGN = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.ESPIPE, errno.ENXIO})
 
 
 def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> MqstoreError:
@@ -160,7 +163,7 @@ def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> 
             path=path,
             hint="free space on the device, then try again",
         )
-    hint = None
+    hint = "look at the path and the state of its device, then try again"
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = f"give user {os.getuid()} permission on this path, or run as its owner"
     elif error.errno == errno.EROFS:
@@ -169,5 +172,9 @@ def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> 
         hint = "raise the limit of open files (ulimit -n)"
     elif error.errno == errno.ENOMEM:
         hint = "raise vm.max_map_count or the address-space limit (ulimit -v)"
+    elif error.errno == errno.EFBIG:
+        hint = "raise the limit of file sizes (ulimit -f), or use smaller files: mapped_file_size_commit_log"
+    elif error.errno in _FOREIGN:
+        hint = HINT_FOREIGN
     reason = error.strerror or str(error)
     return StoreIOError(f"could not {action}: {reason}", path=path, hint=hint)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.whole import kind_of
 
 _CHUNK_BYTES = 8 << 20
 
@@ -21,8 +23,13 @@ def copy_file(source: Path, target: Path) -> None:
         DiskFullError, StoreIOError: the copy could not be made; ``target`` may be left incomplete.
     """
     try:
-        with source.open("rb") as reader:
+        # Without O_NONBLOCK a pipe in place of the file would hold us for ever.
+        with open(os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as reader:
             status = os.fstat(reader.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise errors.CorruptFileError(
+                    "no regular file", path=source, found=kind_of(status.st_mode), hint=errors.HINT_FOREIGN
+                )
             fd = durable.create_file(target, status.st_size)
             try:
                 _copy_data(reader.fileno(), fd, status.st_size, target)
@@ -49,12 +56,17 @@ def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) ->
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy all regular files below ``source`` to the new directory ``target``; nothing if ``source`` is missing."""
+    """Copy all regular files below ``source`` to the new directory ``target``; nothing if ``source`` is missing.
+
+    Links to directories below ``source`` are not followed.
+    """
     if not source.is_dir():
         return
     durable.make_directories(target)
     for path in sorted(source.iterdir()):
         if path.is_dir():
+            if path.is_symlink():
+                continue  # it may lead back to where we come from
             copy_tree(path, target / path.name)
         elif path.is_file():
             copy_file(path, target / path.name)

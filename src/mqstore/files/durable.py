@@ -51,10 +51,10 @@ def make_directories(path: Path) -> None:
     """Create directory ``path`` and its missing parents, each one's name made durable."""
     missing = []
     probe = path
-    while not probe.exists():
-        missing.append(probe)
-        probe = probe.parent
     try:
+        while not probe.exists():
+            missing.append(probe)
+            probe = probe.parent
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise errors.from_os_error(error, "create directory", path) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import itertools
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,15 @@ from pathlib import Path
 from mqstore import errors
 
 NAME_DIGITS = 20
+_MAX_START = (1 << 63) - 1
+_GONE = -1
 
 
 class ProblemKind(enum.Enum):
     """What can be wrong with a queue of files."""
 
     FOREIGN = "a name that is not 20 digits"
+    NOT_A_FILE = "something else than a file under the name of one"
     EMPTY = "a file of length 0"
     WRONG_SIZE = "a file of another length"
     DUPLICATE = "the same start offset in two directories"
@@ -89,10 +93,13 @@ def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -
     problems: list[Problem] = []
     for directory in directories:
         for path, length in _list_files(directory):
-            if len(path.name) == NAME_DIGITS and path.name.isascii() and path.name.isdigit():
-                entries.append(FileEntry(int(path.name), path, length))
+            if not _is_start_offset(path.name):
+                if length is not None:
+                    problems.append(Problem(ProblemKind.FOREIGN, path, expected="20 digits", found=path.name))
+            elif length is None:
+                problems.append(Problem(ProblemKind.NOT_A_FILE, path, expected="a regular file"))
             else:
-                problems.append(Problem(ProblemKind.FOREIGN, path, expected="20 digits", found=path.name))
+                entries.append(FileEntry(int(path.name), path, length))
     entries.sort(key=lambda entry: entry.start)
     size = size_bytes if size_bytes is not None else infer_size(entries)
     problems.extend(_find_problems(entries, size))
@@ -108,14 +115,32 @@ def infer_size(entries: list[FileEntry]) -> int:
     return max(lengths, default=0)
 
 
-def _list_files(directory: Path) -> list[tuple[Path, int]]:
+def _is_start_offset(name: str) -> bool:
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit() and int(name) <= _MAX_START
+
+
+def _list_files(directory: Path) -> list[tuple[Path, int | None]]:
+    """Everything in ``directory`` with its length; None is the length of what is no regular file."""
     try:
         with os.scandir(directory) as scan:
-            return [(directory / item.name, item.stat().st_size) for item in scan if item.is_file()]
+            names = [item.name for item in scan]
+        return [(directory / name, length) for name in names if (length := _length(directory / name)) != _GONE]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise errors.from_os_error(error, "list directory", directory) from error
+
+
+def _length(path: Path) -> int | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return _GONE  # removed since it was listed
+        return None  # a link that leads nowhere
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:

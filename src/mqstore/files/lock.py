@@ -35,7 +35,7 @@ class StoreLock:
             StoreLockedError: this or another process holds it; ``found`` names the holder where that can be known.
             StoreIOError: the lock file could not be opened or the file system has no locks.
         """
-        self._path = path.resolve()
+        self._path = Path(os.path.realpath(path))
         with _held_guard:
             if self._path in _held:
                 raise _locked(path, f"process {os.getpid()} (this one)")
@@ -45,7 +45,8 @@ class StoreLock:
     @staticmethod
     def _acquire(path: Path) -> int:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Not through a link: taking the lock writes into the file, and that must be one of the store.
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise errors.from_os_error(error, "open the lock file", path) from error
         try:

@@ -14,12 +14,14 @@ from typing import Any
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.whole import read_whole
 from mqstore.layout.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from mqstore.layout.record import Record
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.index_reader import Geometry
 
 _VERSION = 1
+_MAX_SIZE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _count(value: Any) -> int:
 
 
 def _size(value: Any) -> int:
-    if _count(value) == 0:
+    if not 0 < _count(value) <= _MAX_SIZE:
         raise ValueError("not a size")
     return int(value)
 
@@ -142,8 +144,9 @@ def _size(value: Any) -> int:
 def load_dispatch_checkpoint(path: Path) -> DispatchCheckpoint | None:
     """The note at ``path``; None when it is missing or cannot be made sense of, which costs time and no data."""
     try:
-        return DispatchCheckpoint.from_json(path.read_bytes())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        data = read_whole(path, "note of dispatch")
+        return None if data is None else DispatchCheckpoint.from_json(data)
+    except (errors.MqstoreError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -151,20 +154,25 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """RocketMQ's checkpoint; all zeros when the file is missing.
 
     Raises:
-        CorruptFileError: it is shorter than its fields.
+        CorruptFileError: it is shorter than its fields, or no file at all.
         StoreIOError: it could not be read.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = read_whole(path, "checkpoint")
+    if data is None:
         return Checkpoint()
-    except OSError as error:
-        raise errors.from_os_error(error, "read checkpoint", path) from error
     try:
         return decode_checkpoint(data)
     except errors.CorruptFileError as error:
         error.path = str(path)
         raise
+
+
+def checkpoint_or_zeros(path: Path) -> Checkpoint:
+    """As :func:`load_checkpoint`, with a damaged file counting as a missing one: it is a hint, never evidence."""
+    try:
+        return load_checkpoint(path)
+    except errors.CorruptFileError:
+        return Checkpoint()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqstore import errors
 from mqstore.files.durable import sync_directory
+from mqstore.files.whole import mode_of
 from mqstore.layout.file_names import parse_queue_id
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -87,7 +89,8 @@ class StorePaths:
 
     def looks_like_store(self) -> bool:
         """Whether anything is here that only a store has."""
-        return self.commit_log.is_dir() or self.consume_queue.is_dir() or self.checkpoint.is_file()
+        modes = [mode_of(path) for path in (self.commit_log, self.consume_queue, self.checkpoint)]
+        return stat.S_ISDIR(modes[0]) or stat.S_ISDIR(modes[1]) or stat.S_ISREG(modes[2])
 
     def sync(self) -> None:
         """Make the names in the root durable."""
@@ -105,7 +108,12 @@ def _directories(parent: Path) -> list[Path]:
 
 def is_directory_name(topic: str) -> bool:
     """Whether a topic read from a record can name a directory below ``consumequeue``."""
-    return bool(topic) and topic not in (".", "..") and not _UNSAFE.search(topic) and len(topic.encode()) <= 255
+    if not topic or topic in (".", "..") or _UNSAFE.search(topic):
+        return False
+    try:
+        return len(topic.encode()) <= 255
+    except UnicodeEncodeError:  # half a surrogate pair, which no text read from a record holds
+        return False
 
 
 def is_legal_topic(topic: str) -> bool:

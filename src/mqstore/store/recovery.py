@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.inventory import ProblemKind
+from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
 from mqstore.layout.record import Record
 from mqstore.store import checkpoint as notes
@@ -60,7 +61,7 @@ class Recovery:
         self._geometry = geometry
         self._dispatcher = dispatcher
         self._on_progress = on_progress
-        self._crashed = paths.abort.exists()
+        self._crashed = mode_of(paths.abort) != 0
         self._damage: LogDamage | None = None
 
     def run(self) -> LogEnd:
@@ -235,7 +236,7 @@ class Recovery:
         if sound is None:
             return
         if self._crashed:
-            flushed_ms = notes.load_checkpoint(self._paths.checkpoint).physic_msg_timestamp_ms
+            flushed_ms = notes.checkpoint_or_zeros(self._paths.checkpoint).physic_msg_timestamp_ms
             if note is not None or sound.store_timestamp_ms >= flushed_ms:
                 return
         raise errors.CorruptRecordError(
@@ -338,6 +339,9 @@ def mend_queue_files(queue: ConsumeQueue) -> bool:
     broken = [one for one in queue.inventory.problems if one.kind is not ProblemKind.FOREIGN]
     if not broken:
         return False
+    for problem in broken:
+        if problem.kind is ProblemKind.NOT_A_FILE:
+            raise problem.to_error(errors.HINT_FOREIGN)  # no file of ours: not ours to remove
     _log.warning("queue %s/%d: %s; mending its files", queue.topic, queue.queue_id, broken[0].kind.value)
     only_short = all(one.kind in (ProblemKind.WRONG_SIZE, ProblemKind.EMPTY) for one in broken)
     for entry in queue.inventory.entries:

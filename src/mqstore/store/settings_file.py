@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.whole import read_whole
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,10 +30,10 @@ def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
     """
     damaged: list[errors.DamageError] = []
     for candidate in (path, backup_path(path)):
-        data = _read(candidate)
-        if data is None:
-            continue
         try:
+            data = _read(candidate)
+            if data is None:
+                continue
             if not data.strip():
                 raise errors.CorruptConfigError("settings file is empty", path=candidate)
             loaded = parse(data)
@@ -56,7 +57,10 @@ def load(path: Path, parse: Callable[[bytes], T]) -> T | None:
 def save(path: Path, content: bytes, parse: Callable[[bytes], object]) -> None:
     """Put ``content`` in place of ``path``; what was there before becomes the ``.bak`` if it is sound."""
     durable.make_directories(path.parent)
-    previous = _read(path)
+    try:
+        previous = _read(path)
+    except errors.DamageError:
+        previous = None
     if previous is not None and previous != content and _is_sound(previous, parse):
         durable.replace_file(backup_path(path), previous)
     if previous != content:
@@ -77,9 +81,4 @@ def _is_sound(content: bytes, parse: Callable[[bytes], object]) -> bool:
 
 
 def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise errors.from_os_error(error, "read settings file", path) from error
+    return read_whole(path, "settings file")

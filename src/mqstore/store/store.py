@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
 from mqstore.layout import delay
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.message_id import encode_message_id
@@ -67,7 +69,8 @@ class Store:
             raise
 
     def _prepare_directory(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
+        mode = mode_of(self.path)
+        if mode and not stat.S_ISDIR(mode):
             raise errors.NotAStoreError("not a directory", path=self.path, hint="give the store's root directory")
         durable.make_directories(self.paths.commit_log)
         durable.make_directories(self.paths.consume_queue)
@@ -403,7 +406,7 @@ class Store:
         record = self.log.record_at(moment.last_record_offset)
         note = DispatchCheckpoint.of(moment, record, self.sizes)
         durable.replace_file(self.paths.dispatch_checkpoint, note.to_json())
-        previous = notes.load_checkpoint(self.paths.checkpoint)
+        previous = notes.checkpoint_or_zeros(self.paths.checkpoint)
         index_ms = 0 if self._index is None else self._index.end_timestamp_ms
         notes.save_checkpoint(
             self.paths.checkpoint,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import TracebackType
 
 from mqstore import errors
 from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
@@ -202,7 +204,7 @@ class StoreView:
     def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
         if self._from_log:
             return self._range(topic, queue_id, 0) if (topic, queue_id) in self._memory_queues() else None
-        if not self.paths.queue(topic, queue_id).is_dir():
+        if not stat.S_ISDIR(mode_of(self.paths.queue(topic, queue_id))):
             return None
         return self._range(topic, queue_id, self.log_end)
 
@@ -251,7 +253,7 @@ class StoreView:
     @property
     def was_aborted(self) -> bool:
         """Whether the store is running now or ended without a clean close."""
-        return self.paths.abort.exists()
+        return mode_of(self.paths.abort) != 0
 
     def progress(self) -> list[GroupProgress]:
         """How far each consumer group has come in each queue, ordered by group, topic and queue."""
@@ -273,8 +275,9 @@ class StoreView:
 
 def check_is_store(paths: StorePaths) -> None:
     """Raise NotAStoreError unless ``paths.root`` is a directory with something of a store in it."""
-    if not paths.root.is_dir():
-        problem = "not a directory" if paths.root.exists() else "no such directory"
+    mode = mode_of(paths.root)
+    if not stat.S_ISDIR(mode):
+        problem = "not a directory" if mode else "no such directory"
         raise errors.NotAStoreError(problem, path=paths.root, hint="give the directory that holds commitlog/")
     if not paths.looks_like_store():
         raise errors.NotAStoreError(
