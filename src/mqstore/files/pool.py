@@ -9,6 +9,7 @@ short read.
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,7 +20,13 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import durable
 
-DEFAULT_CAPACITY = 64
+_MOST_IDLE = 64
+
+
+def default_capacity() -> int:
+    """How many idle files a pool keeps open: an eighth of what the process may have, 64 at most."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_IDLE if limit == resource.RLIM_INFINITY else min(_MOST_IDLE, max(1, limit // 8))
 
 
 @dataclass(eq=False)
@@ -36,9 +43,10 @@ class FilePool:
     Safe for use by several threads: a descriptor in use is never closed.
     """
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY, *, writable: bool = False) -> None:
-        self._capacity = max(1, capacity)
-        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+    def __init__(self, capacity: int | None = None, *, writable: bool = False) -> None:
+        """``capacity`` left out: what suits the limit of open files, of which a pool is not the only user."""
+        self._capacity = max(1, capacity if capacity is not None else default_capacity())
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
         self._lock = threading.Lock()
         self._open: OrderedDict[Path, _Slot] = OrderedDict()
         self._doomed: list[_Slot] = []

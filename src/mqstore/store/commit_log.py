@@ -144,10 +144,11 @@ class CommitLog:
         room = file.start + self.file_size - self.end_offset
         if size_bytes + BLANK_SIZE <= room:
             return file
-        following = self._create(file.start + self.file_size)
         position = self.end_offset - file.start
         if room >= BLANK_SIZE:
-            file.reserve(position + BLANK_SIZE)
+            file.reserve(position + BLANK_SIZE)  # before the next file is there: a full disk must leave nothing open
+        following = self._create(file.start + self.file_size)
+        if room >= BLANK_SIZE:
             file.buffer[position : position + BLANK_SIZE] = encode_blank(room)
         with self._files_guard:
             self._unsynced.append(file)

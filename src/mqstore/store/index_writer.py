@@ -107,7 +107,11 @@ class IndexWriter:
         durable.make_directories(self._directory)
         name = next_index_name(store_timestamp_ms, None if previous is None else previous.path.name)
         file = MappedFile(self._directory / name, self._geometry.file_size, create=True)
-        file.reserve(layout.entry_position(1, self._geometry.hash_slots))
+        try:
+            file.reserve(layout.entry_position(1, self._geometry.hash_slots))
+        except BaseException:
+            file.close()
+            raise
         if previous is not None:
             end = self._header()
             # As RocketMQ does, so that a file that never takes a key still tells where it begins.
