@@ -8,6 +8,8 @@ are complete, opening the store builds them again.
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +17,9 @@ from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
+from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
@@ -97,21 +101,28 @@ def _rebuild_copy(
     on_loss: Callable[[Loss], None] | None,
     on_progress: Progress | None,
 ) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    inside = Path(os.path.realpath(paths.root))
+    if inside in Path(os.path.realpath(output)).parents:
+        raise errors.UsageError("the output directory lies in the store itself", path=output, hint="give another place")
+    mode = mode_of(output)
+    if mode and not (stat.S_ISDIR(mode) and not any(output.iterdir())):
         raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
+    for problem in take_inventory([paths.commit_log]).problems:
+        if problem.kind is ProblemKind.NOT_A_FILE:
+            raise problem.to_error(errors.HINT_FOREIGN)
     durable.make_directories(output.absolute().parent)
     stage = StorePaths(output.absolute().with_name(f".{output.name}.partial"))
     copying.remove_tree(stage.root)
     copying.copy_tree(paths.commit_log, stage.commit_log)
     copying.copy_tree(paths.config, stage.config)
     for path in (paths.checkpoint, paths.abort):
-        if path.exists():
+        if mode_of(path):
             copying.copy_file(path, stage.root / path.name)
     if on_loss is not None:
         final = StorePaths(output).commit_log
         salvage_log(stage.commit_log, lambda loss: on_loss(dataclasses.replace(loss, path=final / loss.path.name)))
     Store(stage.root, config, on_progress).close()
-    if output.exists():
+    if mode:
         output.rmdir()
     stage.root.rename(output.absolute())
     durable.sync_directory(output.absolute().parent)
@@ -131,6 +142,8 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
         lock.release()
     try:
         Store(paths.root, config, on_progress).close()
+    except errors.StoreLockedError:
+        raise  # a writer came in between: it builds the queues now, and they are its own
     except BaseException:
         _put_back(paths)
         raise

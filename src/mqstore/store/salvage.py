@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.inventory import ProblemKind
 from mqstore.files.pool import FilePool
@@ -19,6 +20,7 @@ from mqstore.layout.record import encode_blank, encode_record, record_size
 from mqstore.store.log_reader import LogDamage, LogReader
 
 FILLER_TOPIC = b"MQSTORE_SALVAGED"
+_MAX_MISSING_FILES = 4096
 _NO_HOST = bytes(HOST_V4_SIZE)
 _FILLER_OVERHEAD = record_size(0, len(FILLER_TOPIC), 0)
 
@@ -72,6 +74,15 @@ def _complete_files(directory: Path, on_loss: Callable[[Loss], None]) -> None:
             length = problem.path.stat().st_size
             durable.set_file_end(problem.path, min(length, size), size)
     starts = {entry.start for entry in inventory.entries}
+    missing = (inventory.end - inventory.start) // (size or 1) - len(starts)
+    if missing > _MAX_MISSING_FILES:
+        raise errors.CorruptFileError(
+            "more commit log files are missing than can be made up for",
+            path=inventory.entries[-1].path,
+            expected=f"at most {_MAX_MISSING_FILES}",
+            found=missing,
+            hint="if this file belongs to another store, move it away",
+        )
     for start in range(inventory.start, inventory.end, size or 1):
         if start not in starts:
             path = directory / f"{start:020d}"
