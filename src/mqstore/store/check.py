@@ -90,9 +90,9 @@ class _Check:
         self._on_progress = on_progress
         self._pool = FilePool()
         self._queues: dict[tuple[str, int], _QueueState] = {}
+        self.summary = CheckSummary()
         self._index = IndexCheck(view, self._finding)
         self._end = view.min_physical_offset
-        self.summary = CheckSummary()
 
     def run(self) -> CheckSummary:
         for problem in self._view.log.inventory.problems:

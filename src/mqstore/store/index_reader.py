@@ -135,6 +135,7 @@ class IndexFileReader:
                 offset=position,
                 expected=size_bytes,
                 found=len(data),
+                hint="mqstore rebuild makes the index anew from the log",
             )
         return data
 
