@@ -1,0 +1,234 @@
+"""Measure mqstore beside the real RocketMQ store, on the same machine, in the same run.
+
+    python bench/run.py [--rounds 5] [--count 100000] [--versions 4.9.8,5.5.1] [--directory DIR] [--quick]
+
+Rounds alternate between the stores, so that other load on the machine meets both. Results are medians with the
+lowest and highest round, and ratios of medians; they go to ``bench/results/`` as JSON and Markdown. Rows without a peer say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import mqstore
+from interop import real_store
+from mqstore import Message, kernels
+from mqstore.store.rebuild import rebuild
+
+SETTINGS = {"mapped_file_size_commit_log": 1 << 30, "default_topic_queue_nums": 4}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to measure: ``ours`` and ``peer`` give messages a second for a fresh directory."""
+
+    name: str
+    ours: Callable[[Path, int], float]
+    peer: Callable[[real_store.RealStore, Path, int], float] | None = None
+
+
+@dataclass
+class Result:
+    """All rounds of one row, in messages a second."""
+
+    name: str
+    ours: list[float] = field(default_factory=list)
+    peers: dict[str, list[float]] = field(default_factory=dict)
+
+
+def put_loop(size: int, threads: int = 1, mode: str = "ASYNC_FLUSH") -> Callable[[Path, int], float]:
+    """``put`` one by one from ``threads`` threads, each to a queue of its own."""
+
+    def measure(directory: Path, count: int) -> float:
+        body = bytes(size)
+        with mqstore.open(directory, flush_disk_type=mode, **SETTINGS) as store:
+
+            def producer(queue_id: int) -> None:
+                for number in range(queue_id, count, threads):
+                    message = Message(
+                        "BenchTopic", body, tags="bench", properties={"UNIQ_KEY": str(number)}, queue_id=queue_id
+                    )
+                    store.put(message)
+
+            return count / _timed(producer, threads)
+
+    return measure
+
+
+def put_batches(size: int, batch: int) -> Callable[[Path, int], float]:
+    """``put_batch`` from one thread."""
+
+    def measure(directory: Path, count: int) -> float:
+        body = bytes(size)
+        with mqstore.open(directory, **SETTINGS) as store:
+            started = time.perf_counter()
+            for first in range(0, count, batch):
+                store.put_batch(
+                    [
+                        Message("BenchTopic", body, tags="bench", properties={"UNIQ_KEY": str(number)}, queue_id=0)
+                        for number in range(first, min(count, first + batch))
+                    ]
+                )
+            return count / (time.perf_counter() - started)
+
+    return measure
+
+
+def read_back(directory: Path, count: int) -> float:
+    """``get`` 32 at a time through one queue, decoded."""
+    put_batches(1024, 1000)(directory, count)
+    with mqstore.inspect(directory) as view:
+        started = time.perf_counter()
+        offset = found = 0
+        while (result := view.get("BenchTopic", 0, offset)).messages:
+            found += len(result.messages)
+            offset = result.next_offset
+        return found / (time.perf_counter() - started)
+
+
+def rebuild_all(directory: Path, count: int) -> float:
+    """Queues and index from the log alone, the copy of the log included."""
+    put_batches(1024, 1000)(directory, count)
+    started = time.perf_counter()
+    rebuild(directory, directory.with_name(directory.name + "-rebuilt"))
+    return count / (time.perf_counter() - started)
+
+
+def peer_put(
+    size: int, threads: int = 1, mode: str = "ASYNC_FLUSH"
+) -> Callable[[real_store.RealStore, Path, int], float]:
+    """The same loop of ``putMessage`` in the real store."""
+
+    def measure(store: real_store.RealStore, directory: Path, count: int) -> float:
+        result = store.bench_put(directory, count=count, body_size_bytes=size, threads=threads, flushDiskType=mode)
+        return float(result["messagesPerSecond"])
+
+    return measure
+
+
+def _timed(producer: Callable[[int], None], threads: int) -> float:
+    workers = [threading.Thread(target=producer, args=(number,)) for number in range(threads)]
+    started = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - started
+
+
+def rows() -> list[Row]:
+    """What is measured."""
+    return [
+        Row("put, 100 B, 1 thread", put_loop(100), peer_put(100)),
+        Row("put, 1 KiB, 1 thread", put_loop(1024), peer_put(1024)),
+        Row("put, 4 KiB, 1 thread", put_loop(4096), peer_put(4096)),
+        Row("put, 1 KiB, 4 threads", put_loop(1024, 4), peer_put(1024, 4)),
+        Row("put, 1 KiB, SYNC_FLUSH, 1 thread", put_loop(1024, 1, "SYNC_FLUSH"), peer_put(1024, 1, "SYNC_FLUSH")),
+        Row("put, 1 KiB, SYNC_FLUSH, 8 threads", put_loop(1024, 8, "SYNC_FLUSH"), peer_put(1024, 8, "SYNC_FLUSH")),
+        Row("put_batch of 32, 1 KiB", put_batches(1024, 32)),
+        Row("get, 32 a time, 1 KiB, decoded", read_back),
+        Row("rebuild with a copy of the log, 1 KiB", rebuild_all),
+    ]
+
+
+def measure_all(arguments: argparse.Namespace) -> list[Result]:
+    """Run all rounds; a peer that cannot be had is told on standard error and left out."""
+    peers = {}
+    scratch = Path(tempfile.mkdtemp(prefix="mqstore-bench-", dir=arguments.directory))
+    for version in filter(None, arguments.versions.split(",")):
+        try:
+            peers[version] = real_store.prepare(version, scratch)
+        except real_store.Unavailable as error:
+            print(f"no RocketMQ {version} beside: {error}", file=sys.stderr)
+    results = []
+    for row in rows():
+        count = arguments.count // 20 if "SYNC" in row.name else arguments.count
+        result = Result(row.name, peers={version: [] for version in peers if row.peer})
+        for round_number in range(arguments.rounds):
+            with tempfile.TemporaryDirectory(dir=scratch) as directory:
+                result.ours.append(row.ours(Path(directory) / "ours", count))
+                for version, store in peers.items() if row.peer else ():
+                    assert row.peer is not None
+                    result.peers[version].append(row.peer(store, Path(directory) / version, count))
+            print(f"{row.name}: round {round_number + 1} of {arguments.rounds}", file=sys.stderr)
+        results.append(result)
+    return results
+
+
+def report(results: list[Result], arguments: argparse.Namespace) -> str:
+    """The results as Markdown."""
+    versions = sorted({version for result in results for version in result.peers})
+    lines = [
+        f"# Measured on {datetime.now(timezone.utc):%Y-%m-%d}",
+        "",
+        f"{machine()}; kernels {kernels.NAME}; {arguments.count} messages a round (a twentieth under SYNC_FLUSH),",
+        f"{arguments.rounds} rounds, alternating. Medians, messages a second (lowest to highest); ratio: ours by theirs.",
+        "",
+        "| | mqstore | " + " | ".join(f"RocketMQ {version} | ratio" for version in versions) + " |",
+        "|---|---|" + "---|---|" * len(versions),
+    ]
+    for result in results:
+        cells = [result.name, spread(result.ours)]
+        for version in versions:
+            rates = result.peers.get(version)
+            cells += (
+                [spread(rates), f"{statistics.median(result.ours) / statistics.median(rates):.2f}"]
+                if rates
+                else ["no peer", ""]
+            )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(rates: list[float]) -> str:
+    """Median with the extremes."""
+    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+
+
+def machine() -> str:
+    """Processor, cores and Python."""
+    model = platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def main(words: list[str] | None = None) -> list[Result]:
+    """Measure, print and keep the report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--versions", default="4.9.8,5.5.1", help="releases of RocketMQ to measure beside; empty: none")
+    parser.add_argument("--directory", default=None, help="where the stores go; default: the temporary directory")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--quick", action="store_true", help="one small round, to see that everything runs")
+    arguments = parser.parse_args(words)
+    if arguments.quick:
+        arguments.rounds, arguments.count = 1, 1000
+    results = measure_all(arguments)
+    text = report(results, arguments)
+    print(text)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "latest.md").write_text(text, encoding="utf-8")
+    kept = [{"name": result.name, "ours": result.ours, "peers": result.peers} for result in results]
+    (arguments.output / "latest.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    return results
+
+
+if __name__ == "__main__":
+    main()
