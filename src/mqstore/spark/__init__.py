@@ -5,10 +5,13 @@ Arrow. ::
 
     spark = mqstore.spark.session("local[2]")
     messages = spark.read.format("rocketmq").load("data")
+    mqstore.spark.jobs.export(spark, "data", "data.parquet")
 """
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mqstore.spark.runtime import SparkUnavailableError, session
@@ -16,7 +19,9 @@ from mqstore.spark.runtime import SparkUnavailableError, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkUnavailableError", "register", "session"]
+    from mqstore.spark import jobs
+
+__all__ = ["SparkUnavailableError", "jobs", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:
@@ -27,3 +32,10 @@ def register(spark: SparkSession) -> None:
     from mqstore.spark.source import RocketmqSource
 
     spark.dataSource.register(RocketmqSource)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """``mqstore.spark.jobs``, loaded when first used: it needs Arrow and NumPy."""
+    if name == "jobs":
+        return importlib.import_module("mqstore.spark.jobs")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,8 +22,8 @@ class MessagesView(TableView):
 
     schema = SCHEMA
 
-    def plan(self) -> list[Split]:
-        """The splits that together are the table, in log order.
+    def plan(self) -> list[list[Split]]:
+        """The splits that together are the table, in log order, one a part unless ``maxPartitions`` asks for fewer.
 
         Raises:
             CorruptFileError: log files overlap; or, under ``failOnDataLoss``, one is missing or an offset asked for is
@@ -33,17 +34,25 @@ class MessagesView(TableView):
             if self.options.fail_on_data_loss:
                 check_starting_offsets(store, self.options)
             splits += plan_store(store, self.options, len(self.stores))
-        return splits
+        return grouped(splits, self.options.max_partitions)
 
-    def read(self, part: Split) -> Iterator[Any]:
-        """The rows of one split as Arrow record batches."""
-        selection = self.selection(part.store)
-        log = open_log(part.store)
-        try:
-            for chunk in read_split(log, part, SplitPolicy.of(self.options)):
-                yield from select_batches(chunk, self.columns, selection, part.store.broker_name)
-        finally:
-            log.close()
+    def read(self, part: list[Split]) -> Iterator[Any]:
+        """The rows of one part as Arrow record batches."""
+        for store, splits in itertools.groupby(part, lambda split: split.store):
+            selection = self.selection(store)
+            log = open_log(store)
+            try:
+                for split in splits:
+                    for chunk in read_split(log, split, SplitPolicy.of(self.options)):
+                        yield from select_batches(chunk, self.columns, selection, store.broker_name)
+            finally:
+                log.close()
+
+
+def grouped(splits: Sequence[Split], max_groups: int | None) -> list[list[Split]]:
+    """Neighbouring splits together, so that there are at most ``max_groups`` groups of about equal number."""
+    size = 1 if max_groups is None else max(1, -(-len(splits) // max_groups))
+    return [list(splits[first : first + size]) for first in range(0, len(splits), size)]
 
 
 def plan_store(store: StoreRef, options: ReadOptions, store_count: int = 1) -> list[Split]:

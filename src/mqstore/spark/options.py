@@ -32,6 +32,7 @@ NAMES: Final = (
     "endingTimestamp",
     "failOnDataLoss",
     "minPartitions",
+    "maxPartitions",
     "splitBytes",
     "where",
     "onCorruptRecord",
@@ -82,6 +83,7 @@ class ReadOptions:
     ending_timestamp_ms: int | None = None
     fail_on_data_loss: bool = True
     min_partitions: int = 1
+    max_partitions: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     where: str | None = None
     on_corrupt_record: OnCorruptRecord = OnCorruptRecord.FAIL
@@ -123,6 +125,7 @@ class ReadOptions:
             ending_timestamp_ms=_whole(options, "endingTimestamp", 0),
             fail_on_data_loss=_truth(options, "failOnDataLoss", True),
             min_partitions=_whole(options, "minPartitions", 1) or 1,
+            max_partitions=_whole(options, "maxPartitions", 1),
             split_bytes=_whole(options, "splitBytes", 1) or DEFAULT_SPLIT_BYTES,
             where=options.get("where"),
             on_corrupt_record=_on_corrupt_record(options.get("onCorruptRecord", "fail")),

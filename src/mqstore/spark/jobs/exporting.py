@@ -1,0 +1,264 @@
+"""Stores into Parquet files, by topic and date, once and only once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mqstore import errors
+from mqstore.files import copying, durable
+from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.splits import Split
+from mqstore.spark.stores import StoreRef, find_stores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mqstore.spark.jobs.parquet import WrittenFile
+
+STATE_DIRECTORY: Final = "_mqstore"
+"""Below the output: manifests and unfinished work. Readers of Parquet pass over names that begin with _."""
+
+DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LEFT_OUT: Final = ("topic", "propertiesString")
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export wrote.
+
+    Attributes:
+        output: the directory.
+        job_id: the name under which a repetition is recognised.
+        rows, files, bytes: what there is of the job's output now.
+        log_bytes: bytes of log that were read for it.
+        seconds: how long the job took when it ran.
+        manifest: JSON file that lists every file with its rows and bytes.
+        replayed: True when the job had been done before and nothing was written now.
+    """
+
+    output: Path
+    job_id: str
+    rows: int
+    files: int
+    bytes: int
+    log_bytes: int
+    seconds: float
+    manifest: Path
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything a task needs to know, and what makes one job differ from another."""
+
+    output: str
+    job_id: str
+    options: ReadOptions
+    columns: tuple[str, ...]
+    target_file_bytes: int
+    compression: str
+
+    @property
+    def manifest(self) -> Path:
+        return Path(self.output, STATE_DIRECTORY, f"{self.job_id}.json")
+
+    @property
+    def stage(self) -> Path:
+        return Path(self.output, STATE_DIRECTORY, f"{self.job_id}.partial")
+
+
+def export(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    job_id: str | None = None,
+    options: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
+    compression: str = "zstd",
+) -> ExportResult:
+    """Write the messages of ``source`` as Parquet below ``output``: ``topic=T/date=YYYY-MM-DD/*.parquet``.
+
+    The topic is in the directory's name, the other columns are in the files. A job that was broken off goes on where
+    it was when it is started again with the same ``job_id``; one that was finished is not done again.
+
+    Args:
+        spark: the session; its workers must see ``source`` and ``output`` under the same paths.
+        source: a store, a glob, or several.
+        output: a directory, new or with earlier exports.
+        job_id: names the job: letters, digits, ``. _ -``. None makes one from the stores, the bytes they hold now and
+            the options, so that only the very same export is taken for a repetition.
+        options: options of the source ``rocketmq`` that choose messages, such as ``{"subscribe": "orders"}``.
+        columns: columns of the view ``messages``; None is all but ``propertiesString``.
+        target_file_bytes: a file that has reached this size is closed and another begun.
+        compression: a Parquet codec: zstd, snappy, lz4, gzip, none.
+
+    Raises:
+        UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
+        MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
+    """
+    started = time.monotonic()
+    job, parts = _plan(source, output, job_id, options, columns, target_file_bytes, compression)
+    if job.manifest.exists():
+        return _from_manifest(job)
+    parts = _begin(job, parts)
+    written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)))
+    files = [file for files in written for file in files]
+    _publish(job, files)
+    log_bytes = sum(split.end - split.begin for part in parts for split in part)
+    return _finish(job, files, log_bytes, time.monotonic() - started)
+
+
+def _plan(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    job_id: str | None,
+    options: Mapping[str, str] | None,
+    columns: Sequence[str] | None,
+    target_file_bytes: int,
+    compression: str,
+) -> tuple[_Job, list[list[Split]]]:
+    from mqstore.spark.columns import SCHEMA
+    from mqstore.spark.messages import MessagesView
+
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    paths = json.dumps([os.fspath(path) for path in sources])
+    parsed = ReadOptions.parse({**(options or {}), "paths": paths})
+    wanted = tuple(columns if columns is not None else (name for name in SCHEMA.names if name not in _LEFT_OUT))
+    unknown = [name for name in wanted if name not in SCHEMA.names]
+    if unknown or parsed.view != "messages":
+        raise errors.UsageError("no such column of messages", expected=", ".join(SCHEMA.names), found=unknown)
+    if target_file_bytes < 1:
+        raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
+    where = Path(output).absolute()
+    if where.exists() and not where.is_dir():
+        raise errors.UsageError("the output is no directory", path=where)
+    parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
+    settings = (parsed, wanted, [(part[0].begin, part[-1].end) for part in parts])
+    name = job_id if job_id is not None else hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+    if not _JOB_ID.fullmatch(name):
+        raise errors.UsageError("job_id cannot be part of a file name", expected="letters, digits, . _ -", found=name)
+    columns_to_write = tuple(name for name in wanted if name != "topic")
+    return _Job(str(where), name, parsed, columns_to_write, target_file_bytes, compression), parts
+
+
+def _begin(job: _Job, parts: list[list[Split]]) -> list[list[Split]]:
+    """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
+    note = job.stage / "plan.json"
+    asked = _json(dataclasses.asdict(job))
+    if not note.exists():
+        durable.make_directories(job.stage)
+        durable.replace_file(note, json.dumps({"job": asked, "parts": parts}).encode())
+        return parts
+    noted = json.loads(note.read_bytes())
+    if noted["job"] != asked:
+        raise errors.UsageError(
+            "a job of this id was begun with other arguments",
+            path=note,
+            hint="finish it with its own arguments, or choose another job_id",
+        )
+    return [[Split(StoreRef(*store), begin, end) for store, begin, end in part] for part in noted["parts"]]
+
+
+def _json(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else [[*key, at] for key, at in value.items()]
+
+
+def _export_part(job: _Job, item: tuple[int, list[Split]]) -> list[WrittenFile]:
+    """Runs in a task. Each attempt writes into a directory of its own; the first to finish counts."""
+    from mqstore.spark.jobs.parquet import PartitionedWriter, WrittenFile
+    from mqstore.spark.messages import MessagesView
+
+    number, part = item
+    done = job.stage / f"{number:06d}.json"
+    if not done.exists():
+        attempt = job.stage / f"{number:06d}-{uuid.uuid4().hex}"
+        writer = PartitionedWriter(
+            attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression
+        )
+        needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
+        for batch in MessagesView([], job.options, needed).read(part):
+            writer.write(batch)
+        _note_once(done, json.dumps(writer.close()).encode())
+    return [WrittenFile(*fields) for fields in json.loads(done.read_bytes())]
+
+
+def _note_once(path: Path, data: bytes) -> None:
+    """Make the file ``path`` unless another attempt was faster; never a part of it."""
+    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    durable.replace_file(own, data)
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        pass
+    finally:
+        own.unlink()
+
+
+def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
+    """Move the files to their places; those moved before a crash are there already."""
+    directories = set()
+    for file in files:
+        target = Path(job.output, file.path)
+        durable.make_directories(target.parent)
+        directories.add(target.parent)
+        try:
+            os.replace(file.staged, target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise errors.CorruptFileError(
+                    "a file of an unfinished export is gone", path=file.staged,
+                    hint=f"remove {job.stage} and start the job again",
+                ) from None  # fmt: skip
+    for directory in directories:
+        durable.sync_directory(directory)
+
+
+def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, seconds: float) -> ExportResult:
+    content = {
+        "jobId": job.job_id,
+        "sources": list(job.options.paths),
+        "columns": list(job.columns),
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.size_bytes for file in files),
+        "logBytes": log_bytes,
+        "seconds": round(seconds, 3),
+        "files": [{"path": file.path, "rows": file.rows, "bytes": file.size_bytes} for file in files],
+    }
+    durable.make_directories(job.manifest.parent)
+    durable.replace_file(job.manifest, json.dumps(content, indent=1).encode())
+    copying.remove_tree(job.stage)
+    return dataclasses.replace(_from_manifest(job), replayed=False)
+
+
+def _from_manifest(job: _Job) -> ExportResult:
+    content = json.loads(job.manifest.read_bytes())
+    return ExportResult(
+        Path(job.output),
+        job.job_id,
+        content["rows"],
+        len(content["files"]),
+        content["bytes"],
+        content["logBytes"],
+        content["seconds"],
+        job.manifest,
+        replayed=True,
+    )

@@ -1,0 +1,130 @@
+"""Record batches into Parquet files by topic and date, with bounded memory and few open files."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqstore.files import durable
+
+_PENDING_BYTES: Final = 64 << 20
+_OPEN_FILES: Final = 64
+
+
+class WrittenFile(NamedTuple):
+    """A finished file: where it lies, where it goes below the output, what is in it."""
+
+    staged: str
+    path: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass
+class _OpenFile:
+    path: Path
+    final: str
+    sink: Any
+    writer: Any
+    rows: int = 0
+
+
+class PartitionedWriter:
+    """Writes to ``topic=T/date=D/STEM-N.parquet`` below ``directory``. Dates are those of storeTimestamp, UTC."""
+
+    def __init__(self, directory: Path, stem: str, columns: list[str], target_bytes: int, compression: str) -> None:
+        self._directory = directory
+        self._stem = stem
+        self._columns = columns
+        self._target_bytes = target_bytes
+        self._compression = compression
+        self._pending: dict[str, list[Any]] = defaultdict(list)
+        self._pending_bytes = 0
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._numbers: dict[str, int] = defaultdict(int)
+        self._written: list[WrittenFile] = []
+
+    def write(self, batch: Any) -> None:
+        """Add a batch that has the columns to write, ``topic`` and ``storeTimestamp``."""
+        for partition, rows in _by_partition(batch):
+            part = rows.select(self._columns)
+            self._pending[partition].append(part)
+            self._pending_bytes += part.nbytes
+        if self._pending_bytes > _PENDING_BYTES:
+            self._flush(_PENDING_BYTES // 2)
+
+    def close(self) -> list[WrittenFile]:
+        """Write what is pending; all files that were made."""
+        self._flush(0)
+        for partition in list(self._open):
+            self._finish(partition)
+        return self._written
+
+    def _flush(self, leave_bytes: int) -> None:
+        """Write pending rows, largest partitions first, until no more than ``leave_bytes`` are pending."""
+        sizes = {partition: sum(part.nbytes for part in parts) for partition, parts in self._pending.items()}
+        for partition in sorted(sizes, key=lambda one: (-sizes[one], one)):
+            if self._pending_bytes <= leave_bytes and leave_bytes:
+                break
+            self._write_rows(partition, pa.Table.from_batches(self._pending.pop(partition)))
+            self._pending_bytes -= sizes[partition]
+
+    def _write_rows(self, partition: str, table: Any) -> None:
+        file = self._open.get(partition) or self._begin(partition, table.schema)
+        self._open.move_to_end(partition)
+        file.writer.write_table(table)
+        file.rows += table.num_rows
+        if file.sink.tell() >= self._target_bytes:
+            self._finish(partition)
+
+    def _begin(self, partition: str, schema: Any) -> _OpenFile:
+        if len(self._open) >= _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+        number = self._numbers[partition]
+        self._numbers[partition] += 1
+        final = f"{partition}/{self._stem}-{number:03d}.parquet"
+        path = self._directory / final
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sink = pa.OSFile(str(path), "wb")
+        writer = pq.ParquetWriter(sink, schema, compression=self._compression)
+        file = self._open[partition] = _OpenFile(path, final, sink, writer)
+        return file
+
+    def _finish(self, partition: str) -> None:
+        file = self._open.pop(partition)
+        file.writer.close()
+        file.sink.close()
+        with file.path.open("rb") as done:
+            durable.sync_file(done.fileno(), file.path)
+        self._written.append(WrittenFile(str(file.path), file.final, file.rows, file.path.stat().st_size))
+
+
+def _by_partition(batch: Any) -> Iterator[tuple[str, Any]]:
+    """The rows of each (topic, date), in their order."""
+    topics = batch["topic"].dictionary_encode()
+    days = batch["storeTimestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 86_400_000_000
+    day_numbers, day_codes = np.unique(days, return_inverse=True)
+    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) * len(day_numbers) + day_codes
+    if len(codes) and codes.min() != codes.max():
+        order = np.argsort(codes, kind="stable")
+        batch, codes = batch.take(pa.array(order)), codes[order]
+    borders = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    for start, stop in itertools.pairwise(borders):
+        if stop > start:
+            topic, day = divmod(int(codes[start]), len(day_numbers))
+            name = partition_name(topics.dictionary[topic].as_py(), int(day_numbers[day]))
+            yield name, batch.slice(start, stop - start)
+
+
+def partition_name(topic: str, day: int) -> str:
+    """Directory of a topic and a day (counted from 1970-01-01) as Hive and Spark name it."""
+    return f"topic={quote(topic, safe='') or '__HIVE_DEFAULT_PARTITION__'}/date={np.datetime64(day, 'D')}"

@@ -1,0 +1,147 @@
+"""Queue units of splits, each written to its final place by whichever task finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mqstore import kernels
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import QueueRun
+from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
+from mqstore.layout.delay import parse_delay_levels
+from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
+from mqstore.layout.text import decode_text
+from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.dispatch import MAX_QUEUE_OFFSET, QueueTable, delay_array
+from mqstore.store.log_reader import Chunk
+from mqstore.store.paths import StorePaths
+
+QueueKey = tuple[str, int]
+QueueRanges = dict[QueueKey, tuple[int, int]]
+
+
+class Work(NamedTuple):
+    """Where the queues go."""
+
+    root: Path
+    file_size: int
+    delay_levels: str
+
+
+@dataclass
+class SplitUnits:
+    """What one split holds. Queue ranges are half-open; keys are those of the index.
+
+    Attributes:
+        records, units, keys: how many there are.
+        end_offset: just past the last record.
+        last_record_offset, last_timestamp_ms: of the last record.
+        ranges: the queue offsets of each queue.
+        irregular: whether a queue's offsets do not follow each other.
+    """
+
+    records: int = 0
+    units: int = 0
+    keys: int = 0
+    end_offset: int = 0
+    last_record_offset: int = -1
+    last_timestamp_ms: int = 0
+    ranges: QueueRanges = field(default_factory=dict)
+    irregular: bool = False
+
+    def note_chunk(self, chunk: Chunk) -> None:
+        """Count the records and keys of a chunk."""
+        self.records += chunk.columns.count
+        self.keys += int(key_counts(chunk).sum())
+        self.end_offset = chunk.end_offset
+        self.last_record_offset = chunk.last_record_offset
+        self.last_timestamp_ms = max(self.last_timestamp_ms, *chunk.columns.store_timestamp_ms)
+
+    def note_run(self, key: QueueKey, run: QueueRun) -> None:
+        """Count the units of a run and extend the range of its queue."""
+        count = len(run.units) // QUEUE_UNIT_SIZE
+        self.units += count
+        begin, end = self.ranges.get(key, (run.first_queue_offset, run.first_queue_offset))
+        self.irregular |= run.first_queue_offset != end
+        self.ranges[key] = (begin, run.first_queue_offset + count)
+
+
+def key_counts(chunk: Chunk) -> npt.NDArray[np.int32]:
+    """How many index keys each record of a chunk has: its unique key and its keys, none if it is rolled back."""
+    columns = chunk.columns
+    lists = kernels.split_keys(chunk.buffer, columns, 0, columns.count)
+    borders: npt.NDArray[np.int32] = np.frombuffer(lists.list_offsets, np.int32)
+    counts: npt.NDArray[np.int32] = borders[1:] - borders[:-1] + (np.asarray(columns.uniq_key_size) > 0)
+    counts[np.asarray(columns.sys_flag) & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK] = 0
+    return counts
+
+
+def runs_of(split: Split, delay_levels: str, found: SplitUnits) -> Iterator[tuple[QueueKey, QueueRun]]:
+    """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out."""
+    delay_ms = delay_array(parse_delay_levels(delay_levels))
+    log = open_log(split.store)
+    try:
+        for chunk in read_split(log, split, SplitPolicy()):
+            found.note_chunk(chunk)
+            for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, delay_ms):
+                if 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
+                    yield (decode_text(run.topic), run.queue_id), run
+    finally:
+        log.close()
+
+
+def build_units(work: Work, split: Split) -> SplitUnits:
+    """Runs in a task: write the units of a split to the queue files; what it holds."""
+    found = SplitUnits()
+    pool = FilePool(writable=True)
+    table = QueueTable(StorePaths(work.root), pool, work.file_size)
+    try:
+        for key, run in runs_of(split, work.delay_levels, found):
+            queue = table.get_or_create(*key)
+            if queue is not None:
+                found.note_run(key, run)
+                # The units in front of these are other tasks' business, no gap.
+                queue.max_offset = run.first_queue_offset
+                queue.put(run.first_queue_offset, run.units)
+        for queue in table.all():
+            queue.sync()
+    finally:
+        pool.close()
+    return found
+
+
+def join_ranges(found: Sequence[SplitUnits]) -> QueueRanges | None:
+    """The range of every queue over all splits in log order; None when one has a gap or an offset twice."""
+    joined: QueueRanges = {}
+    for one in found:
+        if one.irregular:
+            return None
+        for key, (begin, end) in one.ranges.items():
+            first, last = joined.get(key, (begin, begin))
+            if begin != last:
+                return None
+            joined[key] = (first, end)
+    return joined
+
+
+def fill_fronts(paths: StorePaths, file_size: int, ranges: QueueRanges) -> None:
+    """Put fillers in front of queues that do not begin at the start of a file, as dispatch does."""
+    pool = FilePool(writable=True)
+    filler = encode_unit(PRE_BLANK)
+    try:
+        for (topic, queue_id), (begin, _) in ranges.items():
+            front = begin % (file_size // QUEUE_UNIT_SIZE)
+            if front:
+                queue = ConsumeQueue(topic, queue_id, paths.queue(topic, queue_id), pool, file_size)
+                queue.max_offset = begin - front
+                queue.put(begin - front, filler * front)
+                queue.sync()
+    finally:
+        pool.close()

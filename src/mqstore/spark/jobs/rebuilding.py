@@ -1,0 +1,233 @@
+"""Queues and index from the commit log alone, in parallel, byte for byte what a running store would have written.
+
+Every queue unit has one place, so each task writes the units of its split straight to it, and doing it twice changes
+nothing. The index depends on the order of the log: the same tasks count keys, which tells where in the log each index
+file begins, and then each file is built by one task. A log whose queues have gaps, or that gives one queue offset
+twice, is left to the store itself, which goes through it in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqstore import errors
+from mqstore.files import copying, durable
+from mqstore.layout import index as index_layout
+from mqstore.spark.jobs import index_files, queue_files
+from mqstore.spark.jobs.queue_files import SplitUnits
+from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.options import DEFAULT_SPLIT_BYTES
+from mqstore.spark.splits import Split, open_log, plan_splits
+from mqstore.spark.stores import StoreRef
+from mqstore.store import checkpoint as notes
+from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
+from mqstore.store.config import StoreConfig
+from mqstore.store.dispatch import Dispatched
+from mqstore.store.paths import StorePaths
+from mqstore.store.sizes import resolve_sizes
+from mqstore.store.store import Store
+from mqstore.store.view import StoreView, check_is_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RebuildResult:
+    """What a rebuild made.
+
+    Attributes:
+        output: the new store.
+        records, log_bytes: what its log holds.
+        queues, units: what its queues hold.
+        keys, index_files: what its index holds.
+        seconds: how long it took.
+        in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
+    """
+
+    output: Path
+    records: int
+    log_bytes: int
+    queues: int
+    units: int
+    keys: int
+    index_files: int
+    seconds: float
+    in_order: bool = False
+
+
+class _Stage(NamedTuple):
+    """The store being made, under another name until it is complete."""
+
+    paths: StorePaths
+    sizes: FileSizes
+    config: StoreConfig
+
+    @property
+    def store(self) -> StoreRef:
+        return StoreRef(str(self.paths.root), "")
+
+
+def rebuild(
+    spark: SparkSession,
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    config: StoreConfig | None = None,
+) -> RebuildResult:
+    """Make a new store of the commit log and the settings of ``source``, with queues and index built from the log.
+
+    Args:
+        spark: the session; its workers must see both paths.
+        source: a store; untouched. Of a running one, what it holds at the moment.
+        output: the new store's directory, which must not exist or be empty.
+        split_bytes: how much of the log one task takes.
+        config: file sizes, where they are not those of ``source``, and the delay levels.
+
+    Raises:
+        UsageError: ``output`` is in use.
+        CorruptRecordError, CorruptFileError: damage in the log; :func:`mqstore.store.rebuild.rebuild` can pass over it.
+        NotAStoreError, StoreIOError, DiskFullError.
+    """
+    started = time.monotonic()
+    if split_bytes < 1:
+        raise errors.UsageError("split_bytes is below 1", found=split_bytes)
+    target = Path(output).absolute()
+    stage = _begin(spark, StorePaths(Path(source).absolute()), target, config or StoreConfig())
+    splits = plan_splits(stage.store, split_bytes)
+    work = queue_files.Work(stage.paths.root, stage.sizes.consume_queue, stage.config.message_delay_level)
+    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits)
+    ranges = queue_files.join_ranges(found)
+    if ranges is None:
+        _log.warning("%s: queues with gaps or doubles, going through the log in order", source)
+        for directory in (stage.paths.consume_queue, stage.paths.index):
+            copying.remove_tree(directory)
+    else:
+        queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
+        names = _build_index(spark, stage, splits, found)
+        _note(stage, found, ranges, names)
+    Store(stage.paths.root, stage.config).close()
+    _put_in_place(stage.paths.root, target)
+    return _result(target, found, started, in_order=ranges is None)
+
+
+def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreConfig) -> _Stage:
+    """Copy log and settings, the log's files side by side."""
+    check_is_store(source)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise errors.UsageError("the output directory is in use", path=target, hint="give a new directory")
+    sizes = resolve_sizes(source, config)
+    paths = StorePaths(target.with_name(f".{target.name}.partial"))
+    copying.remove_tree(paths.root)
+    durable.make_directories(paths.commit_log)
+    log = open_log(StoreRef(str(source.root), ""))
+    pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in log.inventory.entries]
+    log.close()
+    run_tasks(spark, _copy, pairs)
+    for left in paths.commit_log.glob(".*"):  # of attempts that came too late
+        left.unlink()
+    durable.sync_directory(paths.commit_log)
+    copying.copy_tree(source.config, paths.config)
+    for path in (source.checkpoint, source.abort):
+        if path.exists():
+            copying.copy_file(path, paths.root / path.name)
+    fixed = dataclasses.replace(
+        config,
+        mapped_file_size_commit_log=sizes.commit_log,
+        mapped_file_size_consume_queue=sizes.consume_queue,
+        max_hash_slot_num=sizes.index.hash_slots,
+        max_index_num=sizes.index.max_entries,
+    )
+    return _Stage(paths, sizes, fixed)
+
+
+def _copy(pair: tuple[Path, Path]) -> None:
+    """Copy a file under a name of the attempt's own first, so that a task that runs twice does no harm."""
+    source, target = pair
+    own = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    copying.copy_file(source, own)
+    os.replace(own, target)
+
+
+def _build_index(spark: SparkSession, stage: _Stage, splits: list[Split], found: list[SplitUnits]) -> list[str]:
+    """Build the index files; their names, oldest first."""
+    if not stage.config.message_index_enable:
+        return []
+    plans = index_files.plan_files(splits, found, stage.sizes.index.max_entries - 1)
+    if not plans:
+        return []
+    durable.make_directories(stage.paths.index)
+    work = index_files.Work(stage.paths.index, stage.sizes.index)
+    built = run_tasks(spark, functools.partial(index_files.build_file, work), plans)
+    return index_files.name_files(work, [one for one in built if one is not None])
+
+
+def _note(
+    stage: _Stage,
+    found: list[SplitUnits],
+    ranges: dict[tuple[str, int], tuple[int, int]],
+    names: list[str],
+) -> None:
+    """Tell the store that its derived files are complete, so that opening it finds nothing to do."""
+    if not any(one.records for one in found):
+        return
+    last = [one for one in found if one.records][-1]
+    index_count = 1
+    if names:
+        with (stage.paths.index / names[-1]).open("rb") as file:
+            index_count = index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size)).index_count
+    moment = Dispatched(
+        last.end_offset,
+        last.last_record_offset,
+        max(one.last_timestamp_ms for one in found),
+        ranges,
+        names[-1] if names else None,
+        index_count,
+    )
+    log = open_log(stage.store)
+    record = log.record_at(last.last_record_offset)
+    log.close()
+    note = DispatchCheckpoint.of(moment, record, stage.sizes)
+    durable.replace_file(stage.paths.dispatch_checkpoint, note.to_json())
+    if len(names) > 1:
+        with (stage.paths.index / names[-2]).open("rb") as file:
+            end_ms = index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size)).end_timestamp_ms
+        known = notes.load_checkpoint(stage.paths.checkpoint)
+        notes.save_checkpoint(stage.paths.checkpoint, known._replace(index_msg_timestamp_ms=end_ms))
+
+
+def _put_in_place(stage: Path, target: Path) -> None:
+    if target.exists():
+        target.rmdir()
+    stage.rename(target)
+    durable.sync_directory(target.parent)
+
+
+def _result(target: Path, found: list[SplitUnits], started: float, in_order: bool) -> RebuildResult:
+    with StoreView(target) as view:
+        queues = view.queues()
+        files = view.index_files()
+        keys = sum(file.header.index_count - 1 for file in files)
+        log_bytes = view.log_end - view.min_physical_offset
+    return RebuildResult(
+        target,
+        sum(one.records for one in found),
+        log_bytes,
+        len(queues),
+        sum(queue.count for queue in queues),
+        keys,
+        len(files),
+        time.monotonic() - started,
+        in_order,
+    )
