@@ -3,7 +3,8 @@
     python bench/run.py [--rounds 5] [--count 100000] [--versions 4.9.8,5.5.1] [--directory DIR] [--quick]
 
 Rounds alternate between the stores, so that other load on the machine meets both. Results are medians with the
-lowest and highest round, and ratios of medians; they go to ``bench/results/`` as JSON and Markdown. Rows without a peer say so.
+lowest and highest round, and ratios of medians; they go to ``bench/results/`` as JSON and Markdown. Rows without a
+peer say so.
 """
 
 from __future__ import annotations
@@ -177,7 +178,8 @@ def report(results: list[Result], arguments: argparse.Namespace) -> str:
         f"# Measured on {datetime.now(timezone.utc):%Y-%m-%d}",
         "",
         f"{machine()}; kernels {kernels.NAME}; {arguments.count} messages a round (a twentieth under SYNC_FLUSH),",
-        f"{arguments.rounds} rounds, alternating. Medians, messages a second (lowest to highest); ratio: ours by theirs.",
+        f"{arguments.rounds} rounds, alternating. Medians, messages a second (lowest to highest); ratio: ours by",
+        "theirs.",
         "",
         "| | mqstore | " + " | ".join(f"RocketMQ {version} | ratio" for version in versions) + " |",
         "|---|---|" + "---|---|" * len(versions),

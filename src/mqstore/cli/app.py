@@ -16,7 +16,7 @@ import typer
 from mqstore import errors
 from mqstore.cli.output import Format, Output, make_output
 
-COMMANDS = ("stats", "dump", "get", "query", "tail", "check", "rebuild")
+COMMANDS = ("demo", "stats", "dump", "get", "query", "tail", "check", "export", "rebuild")
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
 EXIT_FAILURE = 1

@@ -1,12 +1,64 @@
-"""``mqstore export``: a store as Parquet files, on Spark."""
+"""``mqstore export``: messages as Parquet files, written by Spark tasks."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, StorePath, TopicOption, WhereOption
+from mqstore.cli.options import BeginOption, EndOption, FormatOption, StorePath, TopicOption, WhereOption, parse_time
 from mqstore.cli.output import Format, make_output, size_text
+from mqstore.store.view import StoreView
+
+
+def run(
+    store: StorePath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the Parquet files.")],
+    topic: TopicOption = None,
+    where: WhereOption = None,
+    begin: BeginOption = None,
+    end: EndOption = None,
+    columns: Annotated[str | None, typer.Option(help="Columns to write, with commas; left out: all.")] = None,
+    job_id: Annotated[str | None, typer.Option(help="Name of the job, to go on with one that was broken off.")] = None,
+    master: Annotated[str, typer.Option(help="Spark master: local[N], or the URL of a cluster.")] = "local[2]",
+    format: FormatOption = Format.text,
+) -> int:
+    """Export messages to Parquet, in directories topic=T/date=YYYY-MM-DD (UTC); the same export again does nothing."""
+    from mqstore import spark as mqspark
+
+    StoreView(store).close()  # a path that is no store is told before Spark is started
+    options = {
+        "subscribe": topic,
+        "where": where,
+        "startingTimestamp": None if begin is None else str(parse_time(begin, 0)),
+        "endingTimestamp": None if end is None else str(parse_time(end, 0) + 1),
+    }
+    session = mqspark.session(master, "mqstore export")
+    try:
+        result = mqspark.jobs.export(
+            session,
+            store.absolute(),
+            output.absolute(),
+            job_id=job_id,
+            options={name: value for name, value in options.items() if value is not None},
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        )
+    finally:
+        session.stop()
+    done = "done before" if result.replayed else f"in {result.seconds:.1f} s"
+    make_output(format).document(
+        {
+            "output": str(result.output),
+            "jobId": result.job_id,
+            "rows": result.rows,
+            "files": result.files,
+            "bytes": result.bytes,
+            "logBytes": result.log_bytes,
+            "seconds": round(result.seconds, 3),
+            "replayed": result.replayed,
+            "manifest": str(result.manifest),
+        },
+        [f"{result.rows} messages in {result.files} files ({size_text(result.bytes)}), {done}: {result.output}"],
+    )
+    return 0

@@ -1,8 +1,8 @@
 """``mqstore demo``: the whole way of a message, on real data, in about three minutes.
 
 One module a step: ``broker_store`` shows a store that a real RocketMQ broker wrote (``broker-store.tar.xz``, made with
-broker 4.9.8 and its own client), ``flights`` puts a year of departures from New York into a new store, ``pipeline`` runs
-it through Spark, ``questions`` asks it things, ``picture`` draws it.
+broker 4.9.8 and its own client), ``flights`` puts a year of departures from New York into a new store, ``pipeline``
+runs it through Spark, ``questions`` asks it things, ``picture`` draws it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def run(
     format: FormatOption = Format.text,
 ) -> int:
     """Show it all: a real broker's store, a year of flights as messages, Spark, questions, a picture."""
-    from mqstore.cli.demo import broker_store, flights as flights_step, picture, pipeline, questions
+    from mqstore.cli.demo import broker_store, picture, pipeline, questions
+    from mqstore.cli.demo import flights as flights_step
 
     _prepare(output)
     stage = Stage(quiet=format is Format.json)

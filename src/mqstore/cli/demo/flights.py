@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import mqstore
-from mqstore import Message, errors
+from mqstore import Message, StoreConfig, errors
 from mqstore.cli.demo.stage import Stage
 from mqstore.cli.output import size_text
 from mqstore.cli.stats import topic_totals
@@ -28,7 +28,7 @@ BATCH = 500
 GROUP = "punctuality-report"
 CONSUMED_SHARE = 0.75
 
-STORE_SETTINGS = {"mapped_file_size_commit_log": 64 << 20, "default_topic_queue_nums": 4}
+STORE_CONFIG = StoreConfig(mapped_file_size_commit_log=64 << 20, default_topic_queue_nums=4)
 """Files of 64 MiB, so that this small store has several of them."""
 
 
@@ -51,7 +51,7 @@ def load(stage: Stage, path: Path, limit: int | None) -> LoadResult:
     per_topic: dict[str, int] = {}
     planes: dict[tuple[str, str], int] = {}
     started = time.monotonic()
-    with mqstore.open(path, **STORE_SETTINGS) as store, stage.progress("putting flights", total) as show:
+    with mqstore.open(path, config=STORE_CONFIG) as store, stage.progress("putting flights", total) as show:
         messages = (to_message(row) for row in read_flights(limit))
         done = 0
         begin_ms = end_ms = 0

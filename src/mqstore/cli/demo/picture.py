@@ -16,7 +16,7 @@ def draw(stage: Stage, per_day: dict[str, dict[date, int]], target: Path) -> Pat
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import dates, pyplot
 
     days = sorted({day for counts in per_day.values() for day in counts})
     biggest = sorted(per_day, key=lambda topic: -sum(per_day[topic].values()))
@@ -25,9 +25,10 @@ def draw(stage: Stage, per_day: dict[str, dict[date, int]], target: Path) -> Pat
     if biggest[_BIGGEST:]:
         layers[f"{len(biggest) - _BIGGEST} others"] = others
     figure, axes = pyplot.subplots(figsize=(11, 5), dpi=120)
-    axes.stackplot(days, *layers.values(), labels=list(layers), colors=_COLOURS[: len(layers)])
+    axes.stackplot(dates.date2num(days), *layers.values(), labels=list(layers), colors=_COLOURS[: len(layers)])
     axes.set_title("Messages per day of departure and topic", loc="left")
     axes.set_ylabel("messages")
+    axes.xaxis_date()
     axes.margins(x=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=len(layers), frameon=False)

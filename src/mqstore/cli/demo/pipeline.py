@@ -51,7 +51,7 @@ def _export(stage: Stage, session: SparkSession, store: Path, parquet: Path) -> 
     with stage.progress("exporting to Parquet"):
         result = jobs.export(session, str(store), str(parquet))
     stage.say(
-        f"export: {result.rows} messages to {len(result.files)} Parquet files in {result.seconds:.1f} s, "
+        f"export: {result.rows} messages to {result.files} Parquet files in {result.seconds:.1f} s, "
         "written inside the tasks"
     )
 
@@ -70,7 +70,7 @@ def _rebuild(stage: Stage, session: SparkSession, store: Path, rebuilt: Path) ->
     queues = _compare(store / "consumequeue", rebuilt / "consumequeue")
     index = _compare(store / "index", rebuilt / "index")
     stage.say(
-        f"rebuild: {result.units} queue units and {result.index_entries} index entries in {result.seconds:.1f} s; "
+        f"rebuild: {result.units} queue units and {result.keys} index entries in {result.seconds:.1f} s; "
         f"{queues} queue files and {index} index files are the same, byte for byte, as those written live"
     )
     return queues + index
