@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from mqstore.cli.demo.stage import Stage
 
@@ -24,8 +25,9 @@ def draw(stage: Stage, per_day: dict[str, dict[date, int]], target: Path) -> Pat
     others = [sum(per_day[topic].get(day, 0) for topic in biggest[_BIGGEST:]) for day in days]
     if biggest[_BIGGEST:]:
         layers[f"{len(biggest) - _BIGGEST} others"] = others
+    x: Any = dates.date2num(days)  # type: ignore[no-untyped-call]
     figure, axes = pyplot.subplots(figsize=(11, 5), dpi=120)
-    axes.stackplot(dates.date2num(days), *layers.values(), labels=list(layers), colors=_COLOURS[: len(layers)])
+    axes.stackplot(x, *layers.values(), labels=list(layers), colors=_COLOURS[: len(layers)])
     axes.set_title("Messages per day of departure and topic", loc="left")
     axes.set_ylabel("messages")
     axes.xaxis_date()
