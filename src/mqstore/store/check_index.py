@@ -2,7 +2,7 @@
 
 The entries of all files, oldest first, must be the keys of the log's records in log order. The oldest file may begin
 in the middle of the log (older ones expire with the log), and a Java broker that recovered from a crash may have filed
-one record twice.
+one record twice; RocketMQ from 5.5 on files tags as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mqstore import errors
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
-from mqstore.layout.index import IndexEntry, index_keys, key_hash
+from mqstore.layout.index import IndexEntry, index_keys, key_hash, tag_key_hash
 from mqstore.layout.record import Record
 from mqstore.store.findings import REOPEN, Severity
 from mqstore.store.index_reader import IndexFileReader
@@ -124,6 +124,8 @@ class IndexCheck:
             elif record.physical_offset != self._begin:  # the oldest file may begin between two keys of a record
                 self._missing += 1
                 self._first_missing = self._first_missing or (record.physical_offset, key)
+        if record.tags:
+            filed.pop(tag_key_hash(record.topic, record.tags), None)
         self._surplus += filed.total()
 
     def finish(self, log_end: int) -> None:
