@@ -20,6 +20,7 @@ from mqstore.store.queue_reader import QueueReader
 _PRE_BLANK = encode_unit(PRE_BLANK)
 _FILL_BYTES = 1 << 20
 _MAX_GAP_BYTES = 1 << 30
+_MAX_GAP_FILES = 1024
 """A longer gap is a record's false claim rather than a loss; filling it would take the disk."""
 
 
@@ -65,7 +66,8 @@ class ConsumeQueue(QueueReader):
         start = first_offset * QUEUE_UNIT_SIZE
         begin = start - start % self._size
         filler = _PRE_BLANK
-        if self.max_offset > self.min_offset and start - self.max_offset * QUEUE_UNIT_SIZE <= _MAX_GAP_BYTES:
+        longest = min(_MAX_GAP_BYTES, _MAX_GAP_FILES * self._size)
+        if self.max_offset > self.min_offset and start - self.max_offset * QUEUE_UNIT_SIZE <= longest:
             begin = self.max_offset * QUEUE_UNIT_SIZE
             filler = self.units(self.max_offset - 1, 1)
         else:

@@ -167,6 +167,8 @@ class _ReadAhead:
 
     def record(self, unit: QueueUnit) -> Record | None:
         """The record behind ``unit``; None when it is gone or is not the one the unit was made for."""
+        if unit.size_bytes <= 0:
+            return None
         at = unit.physical_offset - self._start
         if not 0 <= at <= len(self._data) - unit.size_bytes:
             self._load(unit)
