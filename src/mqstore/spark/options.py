@@ -57,14 +57,14 @@ class OnCorruptRecord(str, enum.Enum):
 
 @dataclass(frozen=True)
 class OffsetBounds:
-    """Queue offsets by (topic, broker name or None for all, queue id)."""
+    """Queue offsets: (topic, broker name or None for all, queue id, offset)."""
 
-    offsets: Mapping[tuple[str, str | None, int], int] = field(default_factory=dict)
+    offsets: tuple[tuple[str, str | None, int, int], ...] = ()
 
     def of(self, broker_name: str) -> dict[tuple[str, int], int]:
         """The offsets that hold for one broker, by topic and queue id; those naming it win."""
-        general = {(topic, queue): at for (topic, broker, queue), at in self.offsets.items() if broker is None}
-        own = {(topic, queue): at for (topic, broker, queue), at in self.offsets.items() if broker == broker_name}
+        general = {(topic, queue): at for topic, broker, queue, at in self.offsets if broker is None}
+        own = {(topic, queue): at for topic, broker, queue, at in self.offsets if broker == broker_name}
         return {**general, **own}
 
 
@@ -199,15 +199,15 @@ def _offsets(options: Mapping[str, str], name: str, all_of_it: str, barred: int)
     if text.lower() == all_of_it:
         return OffsetBounds()
     example = '{"orders": {"0": 23}}'
-    found: dict[tuple[str, str | None, int], int] = {}
+    found: list[tuple[str, str | None, int, int]] = []
     for topic, broker, queue, offset in _flat(_json_object(name, text, f"{example}, or {all_of_it}")):
         if not queue.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
             raise _bad(name, f"JSON such as {example}, or {all_of_it}", text)
         if offset == barred:
             raise _bad(name, f"offsets other than {barred}, which would read nothing in a batch", text)
         if offset >= 0:
-            found[topic, broker, int(queue)] = offset
-    return OffsetBounds(found)
+            found.append((topic, broker, int(queue), offset))
+    return OffsetBounds(tuple(found))
 
 
 def _flat(by_topic: dict[str, Any]) -> Iterator[tuple[str, str | None, str, object]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry, ProblemKind
 from mqstore.files.pool import FilePool
+from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
@@ -28,6 +29,7 @@ LOOK_BACK_BYTES = 8 << 20
 
 _LAST_FILES = 3
 _HEAD_BYTES = 64
+_BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 _MAX_SPLITS = 1_000_000
 
 
@@ -106,7 +108,8 @@ def readable_end(log: LogReader) -> int:
     entries = log.inventory.entries
     if not entries:
         return 0
-    end = entries[-min(_LAST_FILES, len(entries))].start
+    last = entries[-min(_LAST_FILES, len(entries)) :]
+    end = last[0].start
     newest_ms = 0
     damaged: list[LogDamage] = []
 
@@ -114,7 +117,8 @@ def readable_end(log: LogReader) -> int:
         damaged.append(damage)
         return True
 
-    for chunk in log.scan(end, on_damage=note):
+    chunks = (chunk for entry in last for chunk in log.scan(entry.start, entry.start + entry.length, on_damage=note))
+    for chunk in chunks:
         times = chunk.columns.store_timestamp_ms
         if damaged and times[0] < newest_ms:
             _log.warning("%s: older records behind the log's end at %d are left out", damaged[0].path, end)
@@ -142,9 +146,6 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
                 hint="failOnDataLoss=false passes over what is gone",
             )
         return
-    position = first_record(log, entry, split.begin, policy)
-    if position >= split.end:
-        return
     damaged = False
 
     def on_damage(damage: LogDamage) -> bool:
@@ -155,14 +156,15 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
         _log.warning("passing over damage at %d of %s: %s", damage.physical_offset, damage.path, damage.damage)
         return True
 
-    last_end = position
+    last_end = first_record(log, entry, split.begin, policy)
     for chunk in log.scan(
-        position, split.end, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=CHUNK_BYTES
+        last_end, split.end, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=CHUNK_BYTES
     ):
         last_end = chunk.end_offset
         yield chunk
-    if not damaged and split.end < last_end:
-        _check_next(log, entry, split.end, last_end)
+    if not damaged:
+        # A walk that ended early met the blank record, behind which the file holds nothing.
+        _check_next(log, entry, split.end, last_end if last_end >= split.end else entry.start + entry.length, policy)
 
 
 def with_hint(error: errors.CorruptRecordError, hint: str) -> errors.CorruptRecordError:
@@ -180,9 +182,15 @@ def first_record(log: LogReader, entry: FileEntry, begin: int, policy: SplitPoli
         found = log.resync(entry, anchor)
         if found is not None and found <= begin:
             position, damaged = _walk(log, entry, found, begin, policy)
-            if not damaged:
+            if not damaged and (position >= entry.start + entry.length or _goes_on(log, position)):
                 return position
     return _walk(log, entry, entry.start, begin, policy)[0]
+
+
+def _goes_on(log: LogReader, position: int) -> bool:
+    """Whether a record or a blank record starts at ``position``, as it does behind every record but the last."""
+    head = log.read(position, BLANK_SIZE)
+    return (head is not None and head[4:] == _BLANK_MAGIC) or log.record_at(position) is not None
 
 
 def _walk(log: LogReader, entry: FileEntry, start: int, begin: int, policy: SplitPolicy) -> tuple[int, bool]:
@@ -206,20 +214,32 @@ def _walk(log: LogReader, entry: FileEntry, start: int, begin: int, policy: Spli
     return position, bool(damages)
 
 
-def _check_next(log: LogReader, entry: FileEntry, begin: int, end: int) -> None:
-    """Make sure that nothing inside the record that spans a split's end could be taken for a record.
+def _check_next(log: LogReader, entry: FileEntry, begin: int, following: int, policy: SplitPolicy) -> None:
+    """Make sure that the split that starts at ``begin`` finds the record at ``following`` as its first.
 
-    The bytes [begin, end) are its inside. Every split that passes makes the start of the next one certain.
+    The bytes between are the inside of a record, or lie behind the last one. As the first split of a file is certain
+    where it begins, each that passes makes the next one certain.
     """
-    inside = log.read_file(entry, begin, end - begin + _HEAD_BYTES)
-    found = kernels.resync(inside, 0, len(inside), begin)
-    while 0 <= found < end - begin:
-        if log.record_at(begin + found) is not None:
-            raise errors.CorruptRecordError(
-                "a message's body holds a whole record made for its place in the log",
-                path=entry.path,
-                offset=begin + found,
-                expected=f"the next record at {end}",
-                hint="a splitBytes as large as the log's files reads each from its start and cannot be misled",
-            )
-        found = kernels.resync(inside, found + 1, len(inside), begin)
+    file_end = entry.start + entry.length
+    if begin >= min(following, file_end) or not _holds_record(log, entry, begin, following):
+        return
+    found = first_record(log, entry, begin, policy)
+    if found != following:
+        raise errors.CorruptRecordError(
+            "a message's body holds a whole record made for its place in the log",
+            path=entry.path,
+            offset=found,
+            expected=f"the next record at {following}",
+            hint="a splitBytes as large as the log's files reads each from its start and cannot be misled",
+        )
+
+
+def _holds_record(log: LogReader, entry: FileEntry, begin: int, end: int) -> bool:
+    """Whether anything in [begin, end) could be taken for the start of a record."""
+    position = begin
+    while position < end:
+        data = log.read_file(entry, position, min(CHUNK_BYTES, end - position) + _HEAD_BYTES)
+        if kernels.resync(data, 0, len(data), position) >= 0:
+            return True
+        position += CHUNK_BYTES
+    return False

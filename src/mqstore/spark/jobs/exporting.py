@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 STATE_DIRECTORY: Final = "_mqstore"
 """Below the output: manifests and unfinished work. Readers of Parquet pass over names that begin with _."""
 
+CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
+
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LEFT_OUT: Final = ("topic", "propertiesString")
@@ -105,7 +107,7 @@ def export(
         options: options of the source ``rocketmq`` that choose messages, such as ``{"subscribe": "orders"}``.
         columns: columns of the view ``messages``; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
-        compression: a Parquet codec: zstd, snappy, lz4, gzip, none.
+        compression: a Parquet codec: one of :data:`CODECS`.
 
     Raises:
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
@@ -144,12 +146,14 @@ def _plan(
         raise errors.UsageError("no such column of messages", expected=", ".join(SCHEMA.names), found=unknown)
     if target_file_bytes < 1:
         raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
+    if compression.lower() not in CODECS:
+        raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=compression)
     where = Path(output).absolute()
     if where.exists() and not where.is_dir():
         raise errors.UsageError("the output is no directory", path=where)
     parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
-    settings = (parsed, wanted, [(part[0].begin, part[-1].end) for part in parts])
-    name = job_id if job_id is not None else hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+    settings = _json([dataclasses.asdict(parsed), wanted, parts])
+    name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if not _JOB_ID.fullmatch(name):
         raise errors.UsageError("job_id cannot be part of a file name", expected="letters, digits, . _ -", found=name)
     columns_to_write = tuple(name for name in wanted if name != "topic")
@@ -179,7 +183,9 @@ def _json(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else [[*key, at] for key, at in value.items()]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(value)
 
 
 def _export_part(job: _Job, item: tuple[int, list[Split]]) -> list[WrittenFile]:
@@ -195,9 +201,14 @@ def _export_part(job: _Job, item: tuple[int, list[Split]]) -> list[WrittenFile]:
             attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression
         )
         needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
-        for batch in MessagesView([], job.options, needed).read(part):
-            writer.write(batch)
-        _note_once(done, json.dumps(writer.close()).encode())
+        try:
+            for batch in MessagesView([], job.options, needed).read(part):
+                writer.write(batch)
+            _note_once(done, json.dumps(writer.close()).encode())
+        except OSError as error:
+            if isinstance(error, errors.MqstoreError):
+                raise
+            raise errors.from_os_error(error, "write Parquet", attempt) from error
     return [WrittenFile(*fields) for fields in json.loads(done.read_bytes())]
 
 
