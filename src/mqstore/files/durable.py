@@ -73,6 +73,7 @@ def create_file(path: Path, size_bytes: int) -> int:
             os.ftruncate(fd, size_bytes)
         except BaseException:
             os.close(fd)
+            path.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise errors.from_os_error(error, "create file", path) from error
@@ -104,6 +105,8 @@ def reserve(fd: int, start: int, end: int, path: str | os.PathLike[str]) -> None
     that into :class:`~mqstore.errors.DiskFullError`.
     """
     if end <= start:
+        return
+    if not hasattr(os, "posix_fallocate"):  # macOS
         return
     try:
         os.posix_fallocate(fd, start, end - start)

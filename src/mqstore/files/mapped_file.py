@@ -53,6 +53,8 @@ class MappedFile:
                 durable.sync_directory(path.parent)
         except BaseException:
             os.close(self._fd)
+            if create:
+                path.unlink(missing_ok=True)
             raise
         self._reserved_to = 0
 

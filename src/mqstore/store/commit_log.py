@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mqstore import errors, kernels
+from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.kernels.api import PreparedMessage
 from mqstore.layout.constants import BLANK_SIZE
@@ -25,6 +26,8 @@ class Pending(NamedTuple):
 
     fields: PreparedMessage
     size_bytes: int
+    target_queue_id: int
+    """The queue that the producer's topic has for it, also while it waits in the schedule topic."""
     queue_key: tuple[str, int] | None
     """Queue whose next offset the record takes; None for records that are in no queue."""
 
@@ -47,6 +50,8 @@ class CommitLog:
         flushed_offset: everything before it is on the device.
         last_timestamp_ms: store time of the newest record; the next one is never earlier, whatever the clock does.
         last_record_offset: physical offset of the newest record, -1 when there is none.
+        failure: the error of a sync that failed. It is final: the pages it was about may be lost although a second
+            sync would answer success, so nothing is appended or acknowledged any more.
     """
 
     def __init__(self, directory: Path, file_size: int, on_roll: Callable[[], None]) -> None:
@@ -56,7 +61,9 @@ class CommitLog:
         self._lock = threading.Lock()
         self._file: MappedFile | None = None
         self._unsynced: list[MappedFile] = []
-        self._files_guard = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._closed = False
+        self.failure: errors.MqstoreError | None = None
         self.end_offset = 0
         self.flushed_offset = 0
         self.last_timestamp_ms = 0
@@ -75,11 +82,6 @@ class CommitLog:
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:020d}"
 
-    @property
-    def buffer_file(self) -> MappedFile | None:
-        """The file now appended to, None before the first record."""
-        return self._file
-
     def append(self, records: Sequence[Pending], next_offsets: dict[tuple[str, int], int]) -> list[Appended]:
         """Append ``records`` one behind the other into one file and give each its place.
 
@@ -89,6 +91,8 @@ class CommitLog:
         Raises:
             DiskFullError: no space; nothing was appended.
             MessageIllegalError: the records do not fit into an empty file.
+            NotWritableError: a sync failed before.
+            StoreClosedError: :meth:`stop_appends` was called.
         """
         total = sum(record.size_bytes for record in records)
         if total + BLANK_SIZE > self.file_size:
@@ -99,6 +103,7 @@ class CommitLog:
                 hint="put smaller batches, or raise mapped_file_size_commit_log",
             )
         with self._lock:
+            self._check_writable()
             file = self._room_for(total)
             position = self.end_offset - file.start
             file.reserve(position + total)
@@ -114,6 +119,22 @@ class CommitLog:
             self.last_record_offset = results[-1].physical_offset
             self.end_offset += total
             return results
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise errors.StoreClosedError("the store is closed", path=self._directory, hint="open it again")
+        if self.failure is not None:
+            raise errors.NotWritableError(
+                "the store takes no messages: syncing its log failed",
+                path=self._directory,
+                found=str(self.failure),
+                hint="close the store, mend the device, and open it again",
+            )
+
+    def stop_appends(self) -> None:
+        """Let no record in any more; what is being appended now is finished first."""
+        with self._lock:
+            self._closed = True
 
     def _write(
         self,
@@ -150,8 +171,7 @@ class CommitLog:
         following = self._create(file.start + self.file_size)
         if room >= BLANK_SIZE:
             file.buffer[position : position + BLANK_SIZE] = encode_blank(room)
-        with self._files_guard:
-            self._unsynced.append(file)
+        self._unsynced.append(file)
         self._file = following
         self.end_offset = following.start
         self._on_roll()
@@ -159,7 +179,10 @@ class CommitLog:
 
     def _create(self, start: int) -> MappedFile:
         path = self._path(start)
-        file = MappedFile(path, self.file_size, start=start, create=not path.exists())
+        exists = path.exists()
+        file = MappedFile(path, self.file_size, start=start, create=not exists)
+        if exists:
+            durable.sync_directory(self._directory)  # whoever made the file may not have come to that
         if file.buffer[:BLANK_SIZE].strip(b"\0"):
             file.close()
             raise errors.CorruptFileError(
@@ -174,28 +197,38 @@ class CommitLog:
     def sync(self) -> int:
         """Force everything appended so far to the device; the offset up to which that holds.
 
+        One call at a time: a file that another call is still syncing must not be taken for safe.
+
         Raises:
-            StoreIOError: the device failed. Pages may be lost, so nothing more may be acknowledged.
+            StoreIOError, DiskFullError: the device failed, now or before; see ``failure``.
         """
-        with self._lock:
-            target = self.end_offset
-            current = self._file
-            with self._files_guard:
+        with self._sync_lock:
+            if self.failure is not None:
+                raise self.failure
+            with self._lock:
+                target = self.end_offset
+                current = self._file
                 earlier, self._unsynced = self._unsynced, []
-        for file in earlier:
-            file.sync()
-            file.close()
-        if current is not None and target > self.flushed_offset:
-            current.sync()
-        self.flushed_offset = max(self.flushed_offset, target)
-        return target
+            try:
+                for file in earlier:
+                    file.sync()
+                    file.close()
+                if current is not None and target > self.flushed_offset:
+                    current.sync()
+            except errors.MqstoreError as error:
+                self.failure = error
+                raise
+            self.flushed_offset = max(self.flushed_offset, target)
+            return target
 
     def close(self) -> None:
-        """Sync and unmap."""
-        self.sync()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Sync and unmap; raises as :meth:`sync`, unmapped all the same."""
+        try:
+            self.sync()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def is_durable(self) -> bool:
         """Whether everything appended is on the device."""

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqstore import errors, kernels
+from mqstore import kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
@@ -179,7 +179,7 @@ class DispatchService:
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._stopping = False
-        self.failure: errors.MqstoreError | None = None
+        self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="mqstore-dispatch", daemon=True)
 
     def start(self) -> None:
@@ -192,12 +192,16 @@ class DispatchService:
             self._wake.set()
 
     def wait_for(self, physical_offset: int, timeout_s: float | None = None) -> bool:
-        """Wait until everything before ``physical_offset`` is dispatched; False when that took too long."""
+        """Wait until everything before ``physical_offset`` is dispatched.
+
+        False when that took longer than ``timeout_s``, or cannot be because dispatch stands still: see ``failure``.
+        """
         self.notify()
         with self._progress:
-            return self._progress.wait_for(
-                lambda: self._dispatcher.offset >= physical_offset or not self._thread.is_alive(), timeout_s
+            self._progress.wait_for(
+                lambda: self._dispatcher.offset >= physical_offset or self.failure is not None, timeout_s
             )
+        return self._dispatcher.offset >= physical_offset
 
     def stop(self) -> bool:
         """Dispatch what is left and end the thread; False when something could not be dispatched."""
@@ -209,8 +213,8 @@ class DispatchService:
 
     def _run(self) -> None:
         while True:
-            stopping = self._stopping
             self._wake.clear()
+            stopping = self._stopping  # read after clearing: a stop that comes later sets the event again
             done = self._catch_up()
             with self._progress:
                 self._progress.notify_all()
@@ -225,7 +229,7 @@ class DispatchService:
     def _catch_up(self) -> bool:
         try:
             self._dispatcher.run_to(self._end_offset())
-        except errors.MqstoreError as error:
+        except Exception as error:
             # The log is safe; the derived files follow when space returns, or after the next start.
             if self.failure is None:
                 _log.error("dispatch stands still at offset %d: %s", self._dispatcher.offset, error)

@@ -1,8 +1,7 @@
 """When appended bytes are safe: one thread that syncs the log, for all that wait at once.
 
 SYNC_FLUSH is a group commit: while one sync runs, further puts gather, and the next sync serves them all.
-ASYNC_FLUSH syncs at an interval. A failed sync is final: the pages it was about may be gone although a second call
-would answer success, so the store stops taking messages instead of acknowledging what it cannot keep.
+ASYNC_FLUSH syncs at an interval.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class FlushService:
-    """The thread that syncs the commit log.
-
-    Attributes:
-        failure: the error of the sync that failed, None while all is well.
-    """
+    """The thread that syncs the commit log, until a sync fails."""
 
     def __init__(self, commit_log: CommitLog, config: StoreConfig) -> None:
         self._commit_log = commit_log
@@ -32,7 +27,6 @@ class FlushService:
         self._changed = threading.Condition()
         self._waiting = 0
         self._stopping = False
-        self.failure: errors.MqstoreError | None = None
         self._thread = threading.Thread(target=self._run, name="mqstore-flush", daemon=True)
 
     def start(self) -> None:
@@ -51,8 +45,8 @@ class FlushService:
             try:
                 self._changed.notify_all()
                 while self._commit_log.flushed_offset < physical_offset:
-                    if self.failure is not None:
-                        raise self.failure
+                    if self._commit_log.failure is not None:
+                        raise self._commit_log.failure
                     remaining = deadline - time.monotonic()
                     if remaining <= 0:
                         return False
@@ -70,7 +64,7 @@ class FlushService:
             self._thread.join()
 
     def _run(self) -> None:
-        while self.failure is None:
+        while self._commit_log.failure is None:
             with self._changed:
                 if not self._stopping and not self._has_waiters():
                     self._changed.wait(self._interval_s)
@@ -87,7 +81,6 @@ class FlushService:
             if not self._commit_log.is_durable():
                 self._commit_log.sync()
         except errors.MqstoreError as error:
-            self.failure = error
             _log.error("syncing the commit log failed, the store stops taking messages: %s", error)
         with self._changed:
             self._changed.notify_all()

@@ -124,21 +124,22 @@ class IndexWriter:
                 1,
             )
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
+        self._file = file  # before the full one is listed, so that a sync beside takes either both or neither
+        if previous is not None:
             self._unsynced_full.append(previous)
-        self._file = file
         self.paths = [*self.paths, file.path]
         return file
 
     def sync(self) -> None:
         """Force all entries to the device. Safe beside :meth:`put` of another thread: a later entry may come along."""
+        current = self._file
         full = list(self._unsynced_full)
         for file in full:
             file.sync()
             self.end_timestamp_ms = layout.decode_header(file.buffer[: layout.INDEX_HEADER.size]).end_timestamp_ms
             self._unsynced_full.remove(file)
             file.close()
-        current = self._file
-        if current is not None:
+        if current is not None and current not in full:
             current.sync()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from mqstore import errors
 from mqstore.store.config import StoreConfig
 
 _log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class MaintenanceService:
             thorough = time.monotonic() - last_thorough >= self._thorough_s
             try:
                 self._write_back(thorough)
-            except errors.MqstoreError as error:
+            except Exception as error:
                 if not self._failed:
                     _log.error("writing back derived files failed, trying again: %s", error)
                 self._failed = True

@@ -107,35 +107,40 @@ class Settings:
         """Progress of delayed messages: level to next offset in the schedule topic's queue of that level."""
         return self._delays.get().offsets
 
-    def ensure_topic(self, topic: str, queues: int, config: StoreConfig) -> int:
-        """Make sure that ``topic`` is known and has at least ``queues`` queues; the number it has.
+    def queue_count(self, topic: str, config: StoreConfig) -> int:
+        """Queues of ``topic``, those it would be given if it is new.
 
         Raises:
             MessageIllegalError: it is unknown and topics are not created by themselves.
         """
         known = self._topics.get().topics.get(topic)
-        if known is not None and known.write_queue_nums >= queues:
-            return known.write_queue_nums
-        with self._guard:
-            return self._add_topic(topic, queues, config)
+        if known is not None:
+            return max(1, known.write_queue_nums)
+        if not config.auto_create_topic_enable:
+            raise errors.MessageIllegalError(
+                "unknown topic, and topics are not created by themselves",
+                found=topic,
+                hint="create it in topics.json, or set auto_create_topic_enable",
+            )
+        return config.default_topic_queue_nums
 
-    def _add_topic(self, topic: str, queues: int, config: StoreConfig) -> int:
+    def ensure_topic(self, topic: str, queues: int, config: StoreConfig) -> None:
+        """Make sure that ``topic`` is known and has at least ``queues`` queues."""
+        known = self._topics.get().topics.get(topic)
+        if known is None or known.write_queue_nums < queues:
+            with self._guard:
+                self._add_topic(topic, queues, config)
+
+    def _add_topic(self, topic: str, queues: int, config: StoreConfig) -> None:
         file = self._topics.get()
         known = file.topics.get(topic)
         if known is None:
-            if not config.auto_create_topic_enable:
-                raise errors.MessageIllegalError(
-                    "unknown topic, and topics are not created by themselves",
-                    found=topic,
-                    hint="create it in topics.json, or set auto_create_topic_enable",
-                )
             count = max(queues, config.default_topic_queue_nums)
             known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         elif known.write_queue_nums < queues:
             known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
         version = file.data_version.next(time.time_ns() // 1_000_000)
         self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
-        return known.write_queue_nums
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note the next offset of ``group`` in a queue.

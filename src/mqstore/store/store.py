@@ -18,16 +18,14 @@ from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.layout import delay
-from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.message_id import encode_message_id
 from mqstore.layout.record import Record
 from mqstore.layout.tags import TagExpression
-from mqstore.store import checkpoint as notes
 from mqstore.store import reading, view
-from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
+from mqstore.store.checkpoint import FileSizes
 from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.config import FlushDiskType, StoreConfig
-from mqstore.store.dispatch import Dispatched, Dispatcher, DispatchService, QueueTable
+from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
 from mqstore.store.flush import FlushService
 from mqstore.store.index_reader import IndexFileReader, list_index_files
 from mqstore.store.index_writer import IndexWriter
@@ -40,6 +38,7 @@ from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.sizes import resolve_sizes
 from mqstore.store.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.view import TIME_MAX_MS
+from mqstore.store.write_back import WriteBack
 from mqstore.store.writer import prepare
 
 _log = logging.getLogger(__name__)
@@ -101,10 +100,11 @@ class Store:
         self._open_log(end)
         self._flush = FlushService(self._commit_log, config)
         self._dispatch = DispatchService(self._dispatcher, lambda: self._commit_log.end_offset)
-        self._maintenance = MaintenanceService(self._write_back, config)
-        self._saved_at = -1
-        self._notes_guard = threading.Lock()
-        self._save_notes()
+        self._write_back = WriteBack(
+            self.paths, self.sizes, self.log, self._commit_log, self._queues, self._index, self._dispatcher
+        )
+        self._maintenance = MaintenanceService(self._write_back_round, config)
+        self._write_back.save_notes()
         self._mark_running()
         self._flush.start()
         self._dispatch.start()
@@ -148,15 +148,10 @@ class Store:
         if not messages:
             return []
         pending = [self._prepare(message, number) for number, message in enumerate(messages)]
-        if self._flush.failure is not None:
-            raise errors.NotWritableError(
-                "the store takes no messages: syncing its log failed",
-                path=self.path,
-                found=str(self._flush.failure),
-                hint="close the store, mend the device, and open it again",
-            )
         appended = self._commit_log.append(pending, self._next_offsets)
         self._dispatch.notify()
+        for message, one in zip(messages, pending, strict=True):
+            self.settings.ensure_topic(message.topic, one.target_queue_id + 1, self.config)
         status = PutMessageStatus.PUT_OK
         if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and any(m.wait_store_msg_ok for m in messages):
             last = appended[-1]
@@ -173,11 +168,10 @@ class Store:
             raise
 
     def _choose_queue(self, message: Message) -> int:
-        """The queue asked for, or the topic's next in turn; a topic seen first gets its settings here."""
+        """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""
+        queues = self.settings.queue_count(message.topic, self.config)
         if message.queue_id is not None:
-            self.settings.ensure_topic(message.topic, message.queue_id + 1, self.config)
             return message.queue_id
-        queues = self.settings.ensure_topic(message.topic, 1, self.config)
         turn = self._rotation.get(message.topic)
         if turn is None:
             turn = self._rotation.setdefault(message.topic, itertools.count())
@@ -341,84 +335,54 @@ class Store:
         return self._dispatch.wait_for(target, timeout_s)
 
     def flush(self) -> None:
-        """Force everything to the device now: log, queues, index, checkpoint and settings."""
+        """Force everything to the device now: log, queues, index, checkpoint and settings.
+
+        Raises:
+            StoreIOError, DiskFullError: something could not be written; the log has been synced if that was possible.
+        """
         self._check_open()
-        self.wait_dispatched()
-        self._save_notes()
         self.settings.save()
+        self._commit_log.sync()
+        if not self.wait_dispatched() and self._dispatch.failure is not None:
+            raise self._dispatch.failure
+        self._write_back.save_notes()
 
     def close(self) -> None:
         """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
 
         Raises:
-            StoreIOError: something could not be synced; the next open recovers as after a crash.
+            StoreIOError, DiskFullError: something could not be synced. The store is closed all the same, and the next
+                open recovers as after a crash.
         """
         with self._close_guard:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
         try:
+            self._commit_log.stop_appends()
             self._maintenance.stop()
             complete = self._dispatch.stop()
             self._flush.stop()
-            if self._flush.failure is None:
-                self._save_notes()
-                self.settings.save()
-                if complete:
-                    durable.remove_file(self.paths.abort)
-                    self.paths.sync()
-        finally:
-            self._release()
-
-    def _release(self) -> None:
-        try:
-            if self._flush.failure is None:
-                self._commit_log.close()
-                if self._index is not None:
-                    self._index.close()
+            self.settings.save()
+            self._write_back.save_notes()
+            self._commit_log.close()
+            if self._index is not None:
+                self._index.close()
+            if complete:
+                durable.remove_file(self.paths.abort)
+                self.paths.sync()
         finally:
             self._queue_pool.close()
             self._pool.close()
             self._lock.release()
 
-    def _write_back(self, thorough: bool) -> None:
-        """Sync the derived files; with ``thorough`` also note how far they are complete."""
-        if thorough:
-            self._save_notes()
-        else:
-            for queue in self._queues.all():
-                queue.sync()
+    def _write_back_round(self, thorough: bool) -> None:
+        """What is due now and then: settings, queues, and with ``thorough`` the notes."""
         self.settings.save()
-
-    def _save_notes(self) -> None:
-        """Sync log, queues and index up to one moment, then note that moment: never a claim before its sync."""
-        with self._notes_guard:
-            self._save_notes_of(self._dispatcher.snapshot())
-
-    def _save_notes_of(self, moment: Dispatched) -> None:
-        if moment.log_offset == self._saved_at:
-            return
-        self._commit_log.sync()
-        for queue in self._queues.all():
-            queue.sync()
-        if self._index is not None:
-            self._index.sync()
-        record = self.log.record_at(moment.last_record_offset)
-        note = DispatchCheckpoint.of(moment, record, self.sizes)
-        durable.replace_file(self.paths.dispatch_checkpoint, note.to_json())
-        previous = notes.checkpoint_or_zeros(self.paths.checkpoint)
-        index_ms = 0 if self._index is None else self._index.end_timestamp_ms
-        notes.save_checkpoint(
-            self.paths.checkpoint,
-            Checkpoint(
-                moment.last_timestamp_ms,
-                moment.last_timestamp_ms,
-                index_ms or previous.index_msg_timestamp_ms,
-                moment.log_offset,
-                max(0, moment.last_record_offset),
-            ),
-        )
-        self._saved_at = moment.log_offset
+        if thorough:
+            self._write_back.save_notes()
+        else:
+            self._write_back.sync_queues()
 
     def _check_open(self) -> None:
         if self._closed:

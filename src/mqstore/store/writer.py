@@ -23,6 +23,8 @@ from mqstore.store.paths import is_legal_topic
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
+MAX_QUEUE_ID = 65_535
+"""Settings count the queues of a topic; an id beyond this is a mistake that a broker would stumble over."""
 _WITHOUT_OFFSET = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 _HOST_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
@@ -42,7 +44,7 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     check_topic(message.topic)
     _check_numbers(message, queue_id)
     body = _body(message, config)
-    topic, properties = message.topic, _properties(message)
+    topic, target_queue_id, properties = message.topic, queue_id, _properties(message)
     transaction = message.sys_flag & SysFlag.TRANSACTION_MASK
     level = min(message.delay_level, max_delay_level)
     if level > 0:
@@ -72,7 +74,7 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     size = record_size(
         len(body), len(topic_raw), len(raw), born_host_size=len(born_host), store_host_size=len(store_host)
     )
-    return Pending(fields, size, None if transaction in _WITHOUT_OFFSET else (topic, queue_id))
+    return Pending(fields, size, target_queue_id, None if transaction in _WITHOUT_OFFSET else (topic, queue_id))
 
 
 def check_topic(topic: str) -> None:
@@ -90,7 +92,7 @@ def check_topic(topic: str) -> None:
 
 def _check_numbers(message: Message, queue_id: int) -> None:
     limits: tuple[tuple[str, object, int, int], ...] = (
-        ("queue_id", queue_id, 0, _INT_MAX),
+        ("queue_id", queue_id, 0, MAX_QUEUE_ID),
         ("flag", message.flag, _INT_MIN, _INT_MAX),
         ("sys_flag", message.sys_flag, 0, _INT_MAX),
         ("delay_level", message.delay_level, 0, _INT_MAX),
