@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -14,7 +15,7 @@ from typing import Any
 import typer
 
 from mqstore import errors
-from mqstore.cli.output import Format, Output, make_output
+from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = ("demo", "stats", "dump", "get", "query", "tail", "check", "export", "rebuild")
 """Every command, in the order of the help; each is a module here with a function ``run``."""
@@ -51,15 +52,16 @@ def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]
 
     @functools.wraps(run)
     def command(**arguments: Any) -> None:
-        output = make_output(arguments.get("format", Format.text))
         try:
-            code = run(**arguments)
-        except errors.MqstoreError as error:
-            output.error(error)
-            code = EXIT_USAGE if isinstance(error, errors.UsageError) else exit_on_error
+            code = _run(run, arguments, exit_on_error)
+            sys.stdout.flush()
         except BrokenPipeError:
             _silence_stdout()
             code = 0
+        except OSError as error:  # of the output: errors of stores have been told above
+            _silence_stdout()
+            TextOutput().error(errors.from_os_error(error, "write the output", "standard output"))
+            code = exit_on_error
         except KeyboardInterrupt:
             code = 130
         raise typer.Exit(code)
@@ -69,9 +71,23 @@ def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]
     return command
 
 
+def _run(run: Callable[..., int], arguments: dict[str, Any], exit_on_error: int) -> int:
+    """Call ``run``; what goes wrong is told, and its exit code returned."""
+    output = make_output(arguments.get("format", Format.text))
+    try:
+        return run(**arguments)
+    except errors.MqstoreError as error:
+        output.error(error)
+        return EXIT_USAGE if isinstance(error, errors.UsageError) else exit_on_error
+    except MemoryError:
+        output.error(errors.StoreIOError("not enough memory", hint="raise the limit (ulimit -v), or ask for less"))
+        return exit_on_error
+
+
 def _silence_stdout() -> None:
-    """The reader of a pipe has gone: nothing more can be told, which is no failure."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Nothing more can be told: what is still in the buffer must not fail again at the end of the process."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,14 +55,14 @@ class JsonOutput:
 
     def document(self, value: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
         """Print ``value``."""
-        sys.stdout.write(json.dumps(to_json(value), ensure_ascii=False, indent=2) + "\n")
+        _write_json(value, indent=2)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print nothing."""
 
     def row(self, value: Mapping[str, Any], text: str) -> None:
         """Print ``value`` on one line."""
-        sys.stdout.write(json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":")) + "\n")
+        _write_json(value, separators=(",", ":"))
 
     def error(self, error: errors.MqstoreError) -> None:
         """Print the error as an object under ``error``."""
@@ -71,17 +72,38 @@ class JsonOutput:
         self.document({"error": {"type": kind, "message": error.message, **details, **offset}})
 
 
+def _write_json(value: Mapping[str, Any], **style: Any) -> None:
+    """Print ``value`` in the characters of the output's encoding, escaped where it lacks one."""
+    plain = to_json(value)
+    text = json.dumps(plain, ensure_ascii=False, **style)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(plain, **style)
+    sys.stdout.write(text + "\n")
+
+
+class _Console(Console):
+    """A console that leaves it to the caller what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        """Called inside the handling of the error: pass it on."""
+        raise  # noqa: PLE0704
+
+
 class TextOutput:
     """Tables and lines on standard output, errors on standard error."""
 
     def __init__(self) -> None:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        self._console = Console(width=width, markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # what this terminal cannot show
+        self._console = _Console(width=width, markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
 
     def document(self, value: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
         """Print ``lines``."""
         for line in lines:
-            self._console.print(Text(line), soft_wrap=True)
+            self._console.print(Text(printable(line)), soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table without frame, numbers to the right."""
@@ -96,7 +118,7 @@ class TextOutput:
 
     def row(self, value: Mapping[str, Any], text: str) -> None:
         """Print ``text``."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)
 
     def error(self, error: errors.MqstoreError) -> None:
         """Print the error and its hint."""

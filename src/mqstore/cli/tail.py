@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from mqstore.cli.messages import broker_name, message_json
 from mqstore.cli.options import FormatOption, StorePath, TopicOption
 from mqstore.cli.output import Format, Output, body_text, make_output, time_text
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.record import Record
 from mqstore.store.view import StoreView
 
@@ -17,9 +19,9 @@ from mqstore.store.view import StoreView
 def run(
     store: StorePath,
     topic: TopicOption = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Messages to print at first.")] = 10,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=INT_MAX, help="Messages to print at first.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with messages as they come.")] = False,
-    interval_ms: Annotated[int, typer.Option(min=10, help="With --follow: how often to look.")] = 500,
+    interval_ms: Annotated[int, typer.Option(min=10, max=INT_MAX, help="With --follow: how often to look.")] = 500,
     format: FormatOption = Format.text,
 ) -> int:
     """Print the newest messages of the log; with --follow also those that are written from now on."""
@@ -45,8 +47,8 @@ def _newest(view: StoreView, topic: str | None, lines: int, end: int) -> list[Re
         if len(found) >= lines:
             break
         stop = min(end, entry.start + entry.length)
-        here = [record for record in view.scan(entry.start, stop) if topic is None or record.topic == topic]
-        found = here[max(0, len(here) - (lines - len(found))) :] + found
+        wanted = (record for record in view.scan(entry.start, stop) if topic is None or record.topic == topic)
+        found = [*deque(wanted, maxlen=lines - len(found)), *found]  # never all of a file at once
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank, Record
@@ -318,11 +318,6 @@ def check_window(begin_ms: int, end_ms: int) -> None:
 
 
 def check_count(max_messages: int) -> None:
-    """Raise UsageError for a number of messages below 1."""
-    if max_messages < 1:
-        raise errors.UsageError("at least one message must be asked for", expected=">= 1", found=max_messages)
-
-
-def now_ms() -> int:
-    """The present time in milliseconds."""
-    return time.time_ns() // 1_000_000
+    """Raise UsageError for a number of messages that cannot be meant."""
+    if not 1 <= max_messages <= INT_MAX:
+        raise errors.UsageError("no such number of messages", expected=f"1 to {INT_MAX}", found=max_messages)
