@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 import mqstore
 from mqstore import CorruptFileError, CorruptRecordError, Message
+from mqstore.files import durable
 from mqstore.layout.index import index_keys
 from store.support import (
     bodies,
@@ -284,3 +288,92 @@ def test_every_key_of_a_crashed_store_is_found(golden: Path, tmp_path: Path) -> 
             for key in index_keys(record)[:1]:
                 found = opened.query(record.topic, key, max_messages=10_000).messages
                 assert record.physical_offset in [message.physical_offset for message in found]
+
+
+def test_reading_a_damaged_unit_is_an_error_and_not_a_gap(store: Path) -> None:
+    overwrite(queue_file(store), 4 * 20, bytes(20))
+    with open_small(store) as opened:
+        assert [m.body for m in opened.get("T", 0, 0, max_messages=4).messages] == ALL[:4]
+        with pytest.raises(CorruptFileError, match="message 4 of queue T/0"):
+            opened.get("T", 0, 4)
+        assert [m.body for m in opened.get("T", 0, 5).messages] == ALL[5:]
+
+
+def test_what_a_power_cut_leaves_behind_damage_is_set_aside(store: Path) -> None:
+    damaged = record_starts(store)[3]
+    before = log_file(store).read_bytes()
+    flip(store, damaged + 100)
+    (store / "mqstore-dispatch.json").unlink()
+    (store / "checkpoint").unlink()
+    mark_crashed(store)
+    reopen(store)
+    assert bodies(store) == ALL[:3]
+    kept = (store / "cut-off" / f"{damaged:020d}" / log_file(store).name).read_bytes()
+    assert kept[: damaged + 100] == before[: damaged + 100]
+    assert kept[damaged + 101 :] == before[damaged + 101 :]
+
+
+def test_old_damage_is_no_power_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sound records that are younger by more than any sync takes: the damaged one had been on the device."""
+    damaged = record_starts(store)[3]
+    later_ms = time.time_ns() // 1_000_000 + 60_000
+    with open_small(store) as opened:
+        monkeypatch.setattr("time.time_ns", lambda: later_ms * 1_000_000)
+        opened.put(Message("T", b"later", queue_id=0))
+    monkeypatch.undo()
+    flip(store, damaged + 100)
+    (store / "mqstore-dispatch.json").unlink()
+    (store / "checkpoint").unlink()
+    mark_crashed(store)
+    with pytest.raises(CorruptRecordError):
+        open_small(store)
+
+
+def test_a_failed_sync_is_final_for_every_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = durable.sync_file
+
+    def fail(fd: int, path: object) -> None:
+        if "commitlog" in str(path):
+            raise mqstore.StoreIOError("could not sync file: Input/output error", path=str(path))
+        real(fd, path)  # type: ignore[arg-type]
+
+    store = open_small(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
+    store.put(Message("T", b"safe", queue_id=0))
+    monkeypatch.setattr(durable, "sync_file", fail)
+    with pytest.raises(mqstore.StoreIOError):
+        store.put(Message("T", b"not safe", queue_id=0))
+    monkeypatch.undo()
+    with pytest.raises(mqstore.NotWritableError, match="syncing its log failed"):
+        store.put(Message("T", b"refused", queue_id=0))
+    with pytest.raises(mqstore.StoreIOError):
+        store.flush()
+    with pytest.raises(mqstore.StoreIOError):
+        store.close()
+    assert (tmp_path / "store" / "abort").exists()
+    reopen(tmp_path / "store")
+    assert bodies(tmp_path / "store")[0] == b"safe"
+
+
+def test_a_refused_message_leaves_no_topic(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as opened:
+        for message in (Message("bad/topic", b""), Message("T", b"", queue_id=2**31), Message("T", b"", keys=["a b"])):
+            with pytest.raises(mqstore.MessageIllegalError):
+                opened.put(message)
+    assert mqstore.inspect(tmp_path / "store").settings.topics == {}
+
+
+def test_disk_full_while_rolling_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.ftruncate
+    with open_small(tmp_path / "store") as opened:
+        opened.put(Message("T", body_of(0, 3500), queue_id=0))
+
+        def full(fd: int, size: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "ftruncate", full)
+        with pytest.raises(mqstore.DiskFullError):
+            opened.put(Message("T", body_of(1, 3500), queue_id=0))
+        monkeypatch.setattr(os, "ftruncate", real)
+        assert opened.put(Message("T", body_of(1, 3500), queue_id=0)).queue_offset == 1
+    assert bodies(tmp_path / "store") == [body_of(0, 3500), body_of(1, 3500)]
+    assert findings(tmp_path / "store") == []

@@ -35,6 +35,18 @@ def sync_file(fd: int, path: str | os.PathLike[str]) -> None:
         raise errors.from_os_error(error, "sync file", path) from error
 
 
+def sync_path(path: Path) -> None:
+    """:func:`sync_file` for a file that is not open."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise errors.from_os_error(error, "open file", path) from error
+    try:
+        sync_file(fd, path)
+    finally:
+        os.close(fd)
+
+
 def sync_directory(path: str | os.PathLike[str]) -> None:
     """Force the names inside directory ``path`` (created, renamed, removed) to the device."""
     try:

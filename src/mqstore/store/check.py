@@ -28,7 +28,7 @@ from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
 Report = Callable[[Finding], None]
-_DERIVED = "mqstore rebuild STORE --output NEW, or " + REOPEN
+_DERIVED = "mqstore rebuild STORE --output NEW, or --in-place"
 
 
 @dataclass

@@ -61,13 +61,10 @@ class StoreConfig:
     auto_create_topic_enable: bool = True
 
     max_transfer_bytes_on_message_in_memory: int = 262_144
-    max_transfer_count_on_message_in_memory: int = 32
     max_filter_message_size: int = 16_000
     """Bytes of queue units looked at by one get, at least 20 for each message asked for."""
     max_msgs_num_batch: int = 64
     """Most messages one key query gives, unless it asks for more."""
-    flush_consumer_offset_interval: int = 5_000
-    """Milliseconds between saves of the consumer offsets."""
 
     broker_name: str = "DEFAULT_BROKER"
     broker_ip1: str = "127.0.0.1"
@@ -154,16 +151,17 @@ BROKER_ONLY_KEYS = frozenset(
     enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
     fetchNamesrvAddrByAddressServer fileReservedTime filterDataCleanTimeSpan filterSupportRetry
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort
-    haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize longPollingEnable
-    mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
-    maxTransferCountOnMessageInDisk messageIndexSafe namesrvAddr offsetCheckInSlave osPageCacheBusyTimeOutMills
-    pullMessageThreadPoolNums putMsgIndexHightWater queryMessageThreadPoolNums readOnlyCommitLogStorePaths
-    redeleteHangedFileInterval registerNameServerPeriod rejectTransactionMessage rocketmqHome
-    sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable slaveTimeout storeCheckpoint
-    storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex storePathRootDir timerWheelEnable
-    traceTopicEnable transactionCheckInterval transactionCheckMax transactionTimeOut transferMsgByHeap
-    transientStorePoolEnable transientStorePoolSize useReentrantLockWhenPutMessage warmMapedFileEnable
+    flushConsumerOffsetInterval flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval
+    haListenPort haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
+    longPollingEnable mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexSafe namesrvAddr
+    offsetCheckInSlave osPageCacheBusyTimeOutMills pullMessageThreadPoolNums putMsgIndexHightWater
+    queryMessageThreadPoolNums readOnlyCommitLogStorePaths redeleteHangedFileInterval registerNameServerPeriod
+    rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
+    slaveTimeout storeCheckpoint storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex
+    storePathRootDir timerWheelEnable traceTopicEnable transactionCheckInterval transactionCheckMax
+    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )
 """Keys of a ``broker.conf`` that concern the broker, replication or services outside this store."""

@@ -89,7 +89,7 @@ class ConsumeQueue(QueueReader):
             ):
                 with self._pool.descriptor(entry.path) as fd:
                     durable.write_at(fd, part, position - entry.start, entry.path)
-                self._mark(entry.path)
+            self._mark(entry.path)  # also what is already right may be in the page cache only
             position += len(part)
             view = view[len(part) :]
 
@@ -147,17 +147,6 @@ class ConsumeQueue(QueueReader):
         self.max_offset = max_offset
         self.min_offset = min(self.min_offset, max_offset)
         return changed
-
-    def expire_below(self, log_min: int) -> int:
-        """Remove files of which every record lies below ``log_min``, never the last one; the number removed."""
-        self.min_offset = self.find_min(log_min, self.max_offset)
-        removed = 0
-        for entry in list(self.inventory.entries[:-1]):
-            if (entry.start + self._size) // QUEUE_UNIT_SIZE > self.min_offset:
-                break
-            self._remove(entry)
-            removed += 1
-        return removed
 
     def _remove(self, entry: FileEntry) -> None:
         durable.remove_file(entry.path)

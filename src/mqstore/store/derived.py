@@ -42,7 +42,8 @@ class MemoryQueue:
         gap = first_offset - self.max_offset
         if gap > 0:
             self._units += self._units[-QUEUE_UNIT_SIZE:] * gap
-        self._units[(first_offset - self.min_offset) * QUEUE_UNIT_SIZE :] = units
+        start = (first_offset - self.min_offset) * QUEUE_UNIT_SIZE
+        self._units[start : start + len(units)] = units
 
     def units(self, offset: int, count: int) -> bytes:
         """Up to ``count`` raw units from ``offset`` on."""
@@ -68,7 +69,7 @@ def build_queues(
         for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, delay_ms):
             key = (run.topic.decode("utf-8", "replace"), run.queue_id)
             queue = queues.get(key)
-            if queue is None or not 0 <= run.first_queue_offset - queue.max_offset <= _MAX_GAP:
+            if queue is None or not queue.min_offset <= run.first_queue_offset <= queue.max_offset + _MAX_GAP:
                 # A queue begins with its first record; one that jumps out of all bounds begins anew.
                 queue = queues[key] = MemoryQueue(*key, run.first_queue_offset)
             queue.put(run.first_queue_offset, run.units)

@@ -18,7 +18,7 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import LogColumns
 from mqstore.layout import index as layout
 from mqstore.layout.file_names import index_file_name
-from mqstore.layout.index import IndexHeader
+from mqstore.layout.index import IndexEntry, IndexHeader
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.log_reader import Chunk
 
@@ -193,7 +193,7 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
         if position < 0 or entry.physical_offset < last_physical_offset:
             raise _entry_error(path, number, entry)
         previous = layout.INDEX_SLOT.unpack_from(slots, position)[0]
-        if previous != entry.previous:
+        if previous != entry.previous or (number == 1 and not _begins(header, entry)):
             raise _entry_error(path, number, entry)
         used += previous == 0
         layout.INDEX_SLOT.pack_into(slots, position, number)
@@ -219,6 +219,11 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
     finally:
         file.close()
     return count
+
+
+def _begins(header: IndexHeader, entry: IndexEntry) -> bool:
+    """Whether ``entry`` can be the first: the header tells where and when the file begins."""
+    return entry.physical_offset == header.begin_physical_offset and entry.time_diff_s == 0
 
 
 def _entry_error(path: Path, number: int, entry: object) -> errors.CorruptFileError:

@@ -122,13 +122,6 @@ class LogReader:
             self._inventory = inventory
             self._starts = [entry.start for entry in inventory.entries]
 
-    def forget_files_below(self, physical_offset: int) -> None:
-        """Close and drop the files that end at or before ``physical_offset``: they were removed."""
-        for entry in self._inventory.entries:
-            if entry.start + self._inventory.size_bytes <= physical_offset:
-                self._pool.forget(entry.path)
-        self.refresh()
-
     @property
     def min_offset(self) -> int:
         """Start of the first file, 0 for an empty log."""

@@ -138,15 +138,36 @@ class _Collector:
         if record is not None and not self._belongs(record, offset):
             return
         if record is None:
+            self._check_gone(unit, offset)
             if not self.messages:
                 self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            entry = self._log.entry_at(unit.physical_offset)
             # The whole file is gone: crawling over its units one by one would take for ever.
-            self._gone_below = self._log.min_offset if entry is None else unit.physical_offset + 1
+            self._gone_below = self._log.min_offset
         elif self._where.matches(record.tags):
             self.messages.append(record)
             self._bytes += unit.size_bytes
             self.status = GetMessageStatus.FOUND
+
+    def _check_gone(self, unit: QueueUnit, offset: int) -> None:
+        """A record that is not there has expired with its file; anything else is damage and must not be passed over."""
+        here = f"message {offset} of queue {self._queue.topic}/{self._queue.queue_id}"
+        if unit.is_pre_blank:
+            return
+        if not unit.is_written:
+            raise errors.CorruptFileError(
+                f"{here} has no unit in its consume queue",
+                found=tuple(unit),
+                hint="mqstore rebuild builds the queues from the log; the next message is at the next offset",
+            )
+        entry = self._log.entry_at(unit.physical_offset)
+        if entry is not None:
+            raise errors.CorruptRecordError(
+                f"{here} cannot be read: no record where its unit points",
+                path=entry.path,
+                offset=unit.physical_offset,
+                found=tuple(unit),
+                hint="mqstore check tells what is damaged; the next message is at the next offset",
+            )
 
     def _belongs(self, record: Record, offset: int) -> bool:
         """Whether the unit at ``offset`` was made for ``record``: one that fills a gap repeats the unit before it."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqstore import errors
-from mqstore.files import durable
+from mqstore.files import copying, durable
 from mqstore.files.inventory import ProblemKind
 from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
@@ -76,6 +76,8 @@ class Recovery:
         note = self._trusted_note()
         end = self._find_end(note)  # raises before anything is changed
         self._cut_log(end)
+        if self._crashed:
+            self._sync_log(self._log.min_offset if note is None else note.log_offset)
         dispatched = self._prepare_derived(note)
         self._dispatcher.offset = self._log.min_offset if dispatched is None else dispatched.log_offset
         if dispatched is not None:
@@ -230,15 +232,14 @@ class Recovery:
         """Allow cutting the log at ``damage``, or raise.
 
         A power cut may keep a later page and lose an earlier one, so sound records behind a torn one are no surprise
-        after a crash, beyond what is known to have been on the device.
+        after a crash, if they are younger than the last sync can be. What is cut off then is set aside, not lost.
         """
         sound = self._sound_record_behind(damage)
         if sound is None:
             return
-        if self._crashed:
-            flushed_ms = notes.checkpoint_or_zeros(self._paths.checkpoint).physic_msg_timestamp_ms
-            if note is not None or sound.store_timestamp_ms >= flushed_ms:
-                return
+        if self._crashed and self._may_be_unsynced(sound, note):
+            self._set_aside(damage)
+            return
         raise errors.CorruptRecordError(
             "a damaged record in the middle of the commit log",
             path=damage.path,
@@ -247,6 +248,32 @@ class Recovery:
             found=damage.damage.name,
             hint="opening would cut off all later messages; read it with mqstore dump, or make a sound copy with "
             "mqstore rebuild STORE --output NEW --salvage",
+        )
+
+    def _may_be_unsynced(self, sound: Record, note: DispatchCheckpoint | None) -> bool:
+        """Whether a power cut explains damage in front of the record ``sound``."""
+        flushed_ms = notes.checkpoint_or_zeros(self._paths.checkpoint).physic_msg_timestamp_ms
+        if note is None and sound.store_timestamp_ms < flushed_ms:
+            return False
+        newest_ms = sound.store_timestamp_ms
+        for chunk in self._log.scan(sound.physical_offset, on_damage=lambda damage: True):
+            newest_ms = max(newest_ms, *chunk.columns.store_timestamp_ms)
+        return newest_ms - sound.store_timestamp_ms <= _UNSYNCED_WINDOW_MS
+
+    def _set_aside(self, damage: LogDamage) -> None:
+        """Copy the log files from the damaged one on to where they are found again."""
+        aside = self._paths.root / "cut-off" / f"{damage.physical_offset:020d}"
+        if not aside.exists():
+            durable.make_directories(aside)
+            for entry in self._log.inventory.entries:
+                if entry.start + self._log.inventory.size_bytes > damage.physical_offset:
+                    copying.copy_file(entry.path, aside / entry.path.name)
+            durable.sync_directory(aside)
+        _log.warning(
+            "the log is cut at offset %d (%s) although sound records lie behind; its files as they were are in %s",
+            damage.physical_offset,
+            damage.damage.name,
+            aside,
         )
 
     def _sound_record_behind(self, damage: LogDamage) -> Record | None:
@@ -275,6 +302,13 @@ class Recovery:
             durable.set_file_end(entry.path, end.offset - entry.start, inventory.size_bytes)
         self._log.refresh()
 
+    def _sync_log(self, start: int) -> None:
+        """After a crash of the process alone the log may still be in the page cache only."""
+        for entry in self._log.inventory.entries:
+            if entry.start + self._log.inventory.size_bytes > start:
+                durable.sync_path(entry.path)
+                durable.sync_directory(entry.path.parent)
+
     def _finish_derived(self) -> None:
         """Erase units beyond each queue's end and find where each begins."""
         log_min = self._log.min_offset
@@ -294,6 +328,8 @@ class Recovery:
 
 
 _STEP_BYTES = 256 << 20
+_UNSYNCED_WINDOW_MS = 10_000
+"""A running store syncs its log far more often: records that are older than newer ones by this much were synced."""
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 SALVAGE_HINT = (
     "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW --salvage"

@@ -21,7 +21,7 @@ class GetMessageStatus(str, enum.Enum):
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     """Units were looked at and none passed the filter: go on at the next offset."""
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    """The records behind the units looked at are gone (expired): go on at the next offset."""
+    """The records behind the units looked at are gone with their expired files: go on at the next offset."""
     OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
     """The offset lies in the queue's range but its file is missing."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
