@@ -179,6 +179,7 @@ class DispatchService:
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._stopping = False
+        self._attempts = 0
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="mqstore-dispatch", daemon=True)
 
@@ -194,13 +195,17 @@ class DispatchService:
     def wait_for(self, physical_offset: int, timeout_s: float | None = None) -> bool:
         """Wait until everything before ``physical_offset`` is dispatched.
 
-        False when that took longer than ``timeout_s``, or cannot be because dispatch stands still: see ``failure``.
+        False when that took longer than ``timeout_s``; without one, as soon as an attempt failed: see ``failure``.
         """
+        attempts = self._attempts + 1  # the one going on now may have begun before what is asked for
         self.notify()
+
+        def is_over() -> bool:
+            gives_up = timeout_s is None and self.failure is not None and self._attempts > attempts
+            return self._dispatcher.offset >= physical_offset or gives_up
+
         with self._progress:
-            self._progress.wait_for(
-                lambda: self._dispatcher.offset >= physical_offset or self.failure is not None, timeout_s
-            )
+            self._progress.wait_for(is_over, timeout_s)
         return self._dispatcher.offset >= physical_offset
 
     def stop(self) -> bool:
@@ -217,6 +222,7 @@ class DispatchService:
             stopping = self._stopping  # read after clearing: a stop that comes later sets the event again
             done = self._catch_up()
             with self._progress:
+                self._attempts += 1
                 self._progress.notify_all()
             if stopping:
                 return
