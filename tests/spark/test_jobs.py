@@ -1,0 +1,288 @@
+"""Export, rebuild and audit, in this process: what each task does, and what the driver makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+import pyarrow.dataset as ds
+
+import mqstore
+from mqstore import Message, StoreConfig
+from mqstore.spark.jobs import audit, auditing, export, exporting, rebuild, rebuilding
+from mqstore.store.check import check_store
+from mqstore.store.rebuild import rebuild as rebuild_in_order
+from spark.support import expected_messages, files_below, rows_of, run_here
+
+NO_SPARK: Any = None
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (auditing, exporting, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run_here)
+
+
+# -- rebuild
+
+
+@pytest.mark.parametrize("name", ["basic", "broker", "cleaned", "crashed", "cq-lost", "torn-flip-abort", "v5-cleaned",
+                                  "empty"])  # fmt: skip
+def test_rebuild_is_the_same_as_in_order(golden: Path, tmp_path: Path, name: str) -> None:
+    small = StoreConfig(max_hash_slot_num=1000, max_index_num=4000) if name == "cq-lost" else None
+    rebuild_in_order(golden / name / "store", tmp_path / "in-order", config=small)
+    result = rebuild(NO_SPARK, golden / name / "store", tmp_path / "out", split_bytes=33_333, config=small)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    assert not result.in_order
+    findings: list[Any] = []
+    with mqstore.inspect(tmp_path / "out") as view:
+        check_store(view, findings.append)
+    assert [finding for finding in findings if finding.area != "config"] == []
+    before = files_below(tmp_path / "out" / "consumequeue"), files_below(tmp_path / "out" / "index")
+    mqstore.open(tmp_path / "out").close()
+    assert (files_below(tmp_path / "out" / "consumequeue"), files_below(tmp_path / "out" / "index")) == before
+
+
+def test_rebuild_is_what_the_real_store_wrote(golden: Path, tmp_path: Path) -> None:
+    sizes = StoreConfig(mapped_file_size_consume_queue=2000, max_hash_slot_num=1000, max_index_num=4000)
+    rebuild(NO_SPARK, golden / "cq-lost" / "store", tmp_path / "out", split_bytes=10_000, config=sizes)
+    assert files_below(tmp_path / "out" / "consumequeue") == files_below(golden / "basic" / "store" / "consumequeue")
+    index = list(files_below(tmp_path / "out" / "index").values())
+    assert index == list(files_below(golden / "basic" / "store" / "index").values())
+
+
+@pytest.mark.parametrize("entries", [2, 3, 5, 100, 5223, 5224, 5225])
+def test_index_files_begin_where_they_would_have(golden: Path, tmp_path: Path, entries: int) -> None:
+    """Borders within a record's keys, between records, before records without keys, and just at the log's end."""
+    source = tmp_path / "few"
+    with mqstore.open(source, mapped_file_size_commit_log=1 << 20) as store:
+        for number in range(40):
+            keys = [f"k{number}-{one}" for one in range(number % 4)]
+            store.put(Message("T", b"x", keys=keys, queue_id=0))
+    path = source if entries < 100 else golden / "basic" / "store"
+    config = StoreConfig(max_hash_slot_num=50, max_index_num=entries)
+    rebuild_in_order(path, tmp_path / "in-order", config=config)
+    result = rebuild(NO_SPARK, path, tmp_path / "out", split_bytes=700 if entries < 100 else 60_000, config=config)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    assert result.index_files == len(list((tmp_path / "out" / "index").iterdir()))
+
+
+def test_a_queue_with_a_gap_is_rebuilt_in_order(golden: Path, tmp_path: Path) -> None:
+    from mqstore.store.salvage import salvage_log
+
+    shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    file = tmp_path / "store" / "commitlog" / ("0" * 20)
+    raw = bytearray(file.read_bytes())
+    raw[500_000:510_000] = b"\xff" * 10_000
+    file.write_bytes(raw)
+    with pytest.raises(mqstore.CorruptRecordError):
+        rebuild(NO_SPARK, tmp_path / "store", tmp_path / "out")
+    salvage_log(tmp_path / "store" / "commitlog", lambda loss: None)
+    result = rebuild(NO_SPARK, tmp_path / "store", tmp_path / "out", split_bytes=40_000)
+    assert result.in_order
+    rebuild_in_order(tmp_path / "store", tmp_path / "in-order")
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+
+
+def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("mine")
+    with pytest.raises(mqstore.UsageError, match="in use"):
+        rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "used")
+    with pytest.raises(mqstore.UsageError, match="split_bytes"):
+        rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "new", split_bytes=0)
+    with pytest.raises(mqstore.NotAStoreError):
+        rebuild(NO_SPARK, tmp_path / "nothing", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# -- audit
+
+
+def test_audit_of_a_sound_store(golden: Path) -> None:
+    result = audit(NO_SPARK, golden / "basic" / "store", split_bytes=50_000)
+    expected = expected_messages(golden, "basic")
+    assert result.ok
+    assert result.records == len(expected)
+    units = (golden / "basic" / "EXPECTED-CQ.jsonl").read_text().splitlines()
+    assert result.units == result.units_in_queues == len(units)
+    assert result.keys == result.keys_in_index
+
+
+def test_audit_finds_what_is_wrong(golden: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden / "basic" / "store", store)
+    queue = next((store / "consumequeue" / "TopicTest" / "0").iterdir())
+    raw = bytearray(queue.read_bytes())
+    raw[3 * 20 + 19] ^= 1
+    queue.write_bytes(raw)
+    shutil.rmtree(store / "consumequeue" / "TopicTest" / "1")
+    max((store / "index").iterdir()).unlink()
+    result = audit(NO_SPARK, store)
+    kinds = {(one.kind, one.topic, one.queue_id) for one in result.findings}
+    assert kinds == {
+        ("wrong-unit", "TopicTest", 0), ("wrong-unit", "TopicTest", 1), ("missing-keys", None, None),
+    }  # fmt: skip
+    assert [one.offset for one in result.findings if one.queue_id == 0] == [3]
+    assert not result.ok
+
+
+def test_audit_finds_damage_and_units_without_messages(golden: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden / "basic" / "store", store)
+    last = max((store / "commitlog").iterdir())
+    raw = bytearray(last.read_bytes())
+    raw[4] ^= 1
+    last.write_bytes(raw)
+    found = audit(NO_SPARK, store).findings
+    assert [(one.kind, one.offset) for one in found if one.kind == "damaged-record"] == [("damaged-record", 3 << 20)]
+
+
+# -- export
+
+
+def read_export(output: Path) -> list[dict[str, Any]]:
+    # Two kinds of strings for one column are one too many for Arrow: the topic is in the directory's name.
+    table = ds.dataset(output, partitioning=ds.partitioning(flavor="hive"), ignore_prefixes=["_"]).to_table()
+    return rows_of(table)
+
+
+def with_date(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {**{name: value for name, value in row.items() if name != "propertiesString"},
+         "date": row["storeTimestamp"].date().isoformat()}
+        for row in rows
+    ]  # fmt: skip
+
+
+def test_export_holds_every_row_once(golden: Path, tmp_path: Path) -> None:
+    source = golden / "basic" / "store"
+    result = export(NO_SPARK, source, tmp_path / "out", options={"splitBytes": "300000"}, target_file_bytes=50_000)
+    expected = with_date(expected_messages(golden, "basic"))
+    assert read_export(tmp_path / "out") == expected
+    files = sorted((tmp_path / "out").glob("topic=*/date=*/*.parquet"))
+    assert (result.rows, result.files) == (len(expected), len(files))
+    assert result.bytes == sum(file.stat().st_size for file in files)
+    manifest = json.loads(result.manifest.read_text())
+    assert sorted(file["path"] for file in manifest["files"]) == [str(f.relative_to(tmp_path / "out")) for f in files]
+    assert sorted(path.name for path in (tmp_path / "out" / "_mqstore").iterdir()) == [result.manifest.name]
+
+
+def test_a_repeated_export_does_nothing(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", job_id="nightly")
+    before = files_below(tmp_path / "out")
+    monkeypatch.setattr(exporting, "run_tasks", None)
+    again = export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", job_id="nightly")
+    assert again.replayed
+    assert not first.replayed
+    assert (again.rows, again.files, again.bytes) == (first.rows, first.files, first.bytes)
+    assert files_below(tmp_path / "out") == before
+
+
+def test_an_export_that_was_broken_off_goes_on(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: dict[str, Any] = {"options": {"splitBytes": "500000"}, "job_id": "one"}
+    source = golden / "basic" / "store"
+
+    def run_some(spark: object, function: Any, items: Any) -> None:
+        run_here(spark, function, items[:4])
+        raise ConnectionError
+
+    monkeypatch.setattr(exporting, "run_tasks", run_some)
+    with pytest.raises(ConnectionError):
+        export(NO_SPARK, source, tmp_path / "out", **arguments)
+    assert not list((tmp_path / "out").glob("topic=*"))
+    with pytest.raises(mqstore.UsageError, match="other arguments"):
+        export(NO_SPARK, source, tmp_path / "out", job_id="one")
+    done = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "_mqstore" / "one.partial").iterdir()}
+    seen = []
+
+    def run_rest(spark: object, function: Any, items: Any) -> list[Any]:
+        results = run_here(spark, function, items)
+        stage = tmp_path / "out" / "_mqstore" / "one.partial"
+        seen.append({path.name: path.stat().st_mtime_ns for path in stage.iterdir()})
+        return results
+
+    monkeypatch.setattr(exporting, "run_tasks", run_rest)
+    export(NO_SPARK, source, tmp_path / "out", **arguments)
+    assert done.items() <= seen[0].items()
+    assert read_export(tmp_path / "out") == with_date(expected_messages(golden, "basic"))
+
+
+def test_an_export_goes_on_after_a_crash_while_publishing(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = exporting._publish
+
+    def publish_half(job: Any, files: Any) -> None:
+        publish(job, files[: len(files) // 2])
+        raise ConnectionError
+
+    monkeypatch.setattr(exporting, "_publish", publish_half)
+    with pytest.raises(ConnectionError):
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="one")
+    monkeypatch.setattr(exporting, "_publish", publish)
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="one")
+    assert read_export(tmp_path / "out") == with_date(expected_messages(golden, "basic"))
+
+
+def test_export_of_chosen_rows_and_columns(golden: Path, tmp_path: Path) -> None:
+    result = export(
+        NO_SPARK, [golden / "basic" / "store", golden / "broker" / "store"], tmp_path / "out",
+        options={"subscribe": "TopicTest", "where": "TagA"}, columns=["brokerName", "physicalOffset", "body"],
+    )  # fmt: skip
+    expected = [
+        {"brokerName": f"{name}/store", "physicalOffset": row["physicalOffset"], "body": row["body"],
+         "topic": "TopicTest", "date": row["storeTimestamp"].date().isoformat()}
+        for name in ("basic", "broker")
+        for row in expected_messages(golden, name)
+        if row["topic"] == "TopicTest" and row["tags"] == "TagA"
+    ]  # fmt: skip
+    assert read_export(tmp_path / "out") == expected
+    assert result.rows == len(expected) > 20
+
+
+def test_export_with_many_topics_and_little_memory(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mqstore.spark.jobs import parquet
+
+    monkeypatch.setattr(parquet, "_OPEN_FILES", 1)
+    monkeypatch.setattr(parquet, "_PENDING_BYTES", 10_000)
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "out")
+    assert read_export(tmp_path / "out") == with_date(expected_messages(golden, "basic"))
+
+
+def test_names_of_topics_are_safe_as_directories() -> None:
+    from mqstore.spark.jobs.parquet import partition_name
+
+    assert partition_name("%RETRY%a|b", 0) == "topic=%25RETRY%25a%7Cb/date=1970-01-01"
+    assert partition_name("../x", 20_000) == "topic=..%2Fx/date=2024-10-04"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"columns": ["topics"]}, "no such column"),
+        ({"options": {"view": "queues"}}, "no such column"),
+        ({"options": {"where": "||"}}, "tag expression"),
+        ({"target_file_bytes": 0}, "target_file_bytes"),
+        ({"job_id": "../x"}, "job_id"),
+        ({"compression": "zip"}, "compression"),
+    ],
+)
+def test_refused_exports(golden: Path, tmp_path: Path, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(mqstore.UsageError, match=complaint):
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_export_into_a_file_is_refused(golden: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(mqstore.UsageError, match="no directory"):
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "out")

@@ -1,0 +1,166 @@
+"""Every option of the source: what is understood, what is refused and how."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+from pathlib import Path
+
+import mqstore
+from mqstore.spark.options import NAMES, OnCorruptRecord, ReadOptions
+from mqstore.spark.stores import find_stores
+from spark.support import expected_messages, read_here
+
+
+def parse(**options: str) -> ReadOptions:
+    return ReadOptions.parse({"path": "x", **options})
+
+
+def test_defaults() -> None:
+    options = parse()
+    assert (options.view, options.split_bytes, options.min_partitions) == ("messages", 256 << 20, 1)
+    assert options.on_corrupt_record is OnCorruptRecord.FAIL
+    assert options.fail_on_data_loss
+    assert options.check_crc
+
+
+def test_names_in_any_case() -> None:
+    assert parse(SPLITBYTES="5", failondataloss="FALSE") == parse(splitBytes="5", failOnDataLoss="false")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"splitByte": "1"}, "unknown option splitByte"),
+        ({"subscribes": "a"}, "unknown option"),
+        ({"splitBytes": "0"}, "splitBytes"),
+        ({"splitBytes": "many"}, "splitBytes"),
+        ({"minPartitions": "-1"}, "minPartitions"),
+        ({"maxPartitions": "0"}, "maxPartitions"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp"),
+        ({"endingTimestamp": ""}, "endingTimestamp"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
+        ({"verifyChecksum": "1"}, "verifyChecksum"),
+        ({"onCorruptRecord": "ignore"}, "onCorruptRecord"),
+        ({"where": "||"}, "tag expression"),
+        ({"subscribe": " , "}, "subscribe"),
+        ({"subscribePattern": "("}, "subscribePattern"),
+        ({"assign": "orders"}, "assign"),
+        ({"assign": '{"orders": 1}'}, "assign"),
+        ({"assign": '{"orders": [-1]}'}, "assign"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "exclude each other"),
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+        ({"startingOffsets": '{"a": {"0": -1}}'}, "read nothing"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "read nothing"),
+        ({"startingOffsets": '{"a": 5}'}, "startingOffsets"),
+        ({"startingOffsets": '{"a": {"b": {"0": "5"}}}'}, "startingOffsets"),
+        ({"startingOffsets": '{"a": {"0": true}}'}, "startingOffsets"),
+        ({"startingOffsets": "[1]"}, "startingOffsets"),
+        ({"columns": ","}, "columns"),
+        ({"path": " "}, "no store"),
+    ],
+)
+def test_refused(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(mqstore.UsageError, match=complaint):
+        parse(**options)
+
+
+def test_a_hint_for_a_misspelt_option() -> None:
+    with pytest.raises(mqstore.UsageError) as caught:
+        parse(subscribepatern="a")
+    assert caught.value.hint == "did you mean subscribePattern?"
+
+
+def test_options_of_others_are_passed_over() -> None:
+    assert parse(mergeSchema="true") == parse()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_documented(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "spark.md"
+    assert f"`{name}`" in page.read_text("utf-8") or name == "paths"
+
+
+def rows(golden: Path, **options: object) -> list[dict[str, object]]:
+    return read_here(golden / "basic" / "store", splitBytes=100_000, **options)
+
+
+def test_topics_queues_and_patterns(golden: Path) -> None:
+    expected = expected_messages(golden, "basic")
+    topics = sorted({row["topic"] for row in expected})
+    one = topics[0]
+    assert rows(golden, subscribe=f" {one} ,{topics[1]}") == [row for row in expected if row["topic"] in topics[:2]]
+    assert rows(golden, subscribePattern="Topic.*") == [row for row in expected if row["topic"].startswith("Topic")]
+    assert rows(golden, subscribePattern="opic") == []
+    assigned = rows(golden, assign='{"TopicTest": [1, 3], "none": [0]}')
+    assert assigned == [row for row in expected if row["topic"] == "TopicTest" and row["queueId"] in (1, 3)]
+    assert len(assigned) > 10
+
+
+def test_offsets(golden: Path) -> None:
+    expected = [row for row in expected_messages(golden, "basic") if row["topic"] == "TopicTest"]
+    bounds = {"startingOffsets": '{"TopicTest": {"0": 5, "1": -2}}', "endingOffsets": '{"TopicTest": {"0": 9, "2": 3}}'}
+
+    def wanted(row: dict[str, object]) -> bool:
+        low, high = {0: (5, 9), 2: (0, 3)}.get(row["queueId"], (0, 1 << 60))
+        return low <= row["queueOffset"] < high
+
+    assert rows(golden, subscribe="TopicTest", **bounds) == [row for row in expected if wanted(row)]
+    by_broker = {"startingOffsets": '{"TopicTest": {"store": {"0": 7}, "other": {"0": 8}}}'}
+    first = [row for row in rows(golden, subscribe="TopicTest", **by_broker) if row["queueId"] == 0]
+    assert first[0]["queueOffset"] == 7
+    assert rows(golden, startingOffsets="EARLIEST", endingOffsets="latest") == expected_messages(golden, "basic")
+
+
+def test_times_and_tags(golden: Path) -> None:
+    expected = expected_messages(golden, "basic")
+    middle = expected[1000]["storeTimestamp"]
+    middle_ms = round(middle.timestamp() * 1000)
+    assert rows(golden, startingTimestamp=middle_ms) == [row for row in expected if row["storeTimestamp"] >= middle]
+    assert rows(golden, endingTimestamp=middle_ms) == [row for row in expected if row["storeTimestamp"] < middle]
+    assert rows(golden, where="TagA || TagD") == [row for row in expected if row["tags"] in ("TagA", "TagD")]
+    assert rows(golden, where="*") == expected
+    narrow = read_here(golden / "basic" / "store", ["queueOffset"], where="TagA", subscribe="TopicTest")
+    assert narrow == [
+        {"queueOffset": row["queueOffset"]} for row in expected if row["tags"] == "TagA" and row["topic"] == "TopicTest"
+    ]
+
+
+def test_messages_that_expired_are_data_loss(golden: Path) -> None:
+    path = golden / "cleaned" / "store"
+    with mqstore.inspect(path) as view:
+        queue = next(queue for queue in view.queues() if 0 < queue.min_offset < queue.max_offset)
+    bounds = f'{{"{queue.topic}": {{"{queue.queue_id}": {queue.min_offset - 1}}}}}'
+    with pytest.raises(mqstore.CorruptFileError, match=rf"queue {queue.topic}/{queue.queue_id} .* 1 messages are gone"):
+        read_here(path, startingOffsets=bounds)
+    found = read_here(path, startingOffsets=bounds, failOnDataLoss="false")
+    key = (queue.topic, queue.queue_id)
+    # Prepared transactions are in the log without a place in the queue: their queue offset is 0.
+    assert found == [
+        row
+        for row in expected_messages(golden, "cleaned")
+        if (row["topic"], row["queueId"]) != key or row["queueOffset"] >= queue.min_offset
+    ]
+
+
+def test_several_stores_are_several_brokers(golden: Path, tmp_path: Path) -> None:
+    one, two = golden / "broker" / "store", golden / "cleaned" / "store"
+    stores = find_stores(parse(path=f"{one}, {two},{one}"))
+    assert [(store.path, store.broker_name) for store in stores] == [
+        (str(one), "broker/store"),
+        (str(two), "cleaned/store"),
+    ]
+    assert [store.broker_name for store in find_stores(parse(path=f"{one},{two}", brokerName="a,b"))] == ["a", "b"]
+    with pytest.raises(mqstore.UsageError, match="brokerName"):
+        find_stores(parse(path=f"{one},{two}", brokerName="a"))
+    assert [store.path for store in find_stores(parse(path=str(golden / "bro*" / "store")))] == [str(one)]
+    assert [store.path for store in find_stores(parse(paths=f'["file://{one}"]'))] == [str(one)]
+    for nothing in (str(tmp_path), str(tmp_path / "missing"), str(tmp_path / "*")):
+        with pytest.raises(mqstore.NotAStoreError):
+            find_stores(parse(path=nothing))
+    found = read_here(f"{one},{two}", ["brokerName", "physicalOffset"], minPartitions=10)
+    assert {row["brokerName"] for row in found} == {"broker/store", "cleaned/store"}
+    assert len(found) == 23 + 485
