@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kernels.support import BASE, LOGS, log_files, make_log, message
 from mqstore.errors import UsageError
 from mqstore.layout import index as layout
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import INDEX_HEADER, IndexHeader
 
 SLOTS, ENTRIES = 1000, 4000
@@ -217,3 +218,25 @@ def test_any_log_gives_the_same_files(
         for begin, end in (window, (0, 2**63 - 1)):
             found = native.index_find(changed, slots, key, 70, begin, end)
             assert found == pure.index_find(changed, slots, key, 70, begin, end)
+
+
+def test_slots_follow_from_the_entries(kernels: Any, golden: Path) -> None:
+    """The slots of every whole golden index file are those that its entries call for; a contradiction is named."""
+    seen = 0
+    for path in sorted(golden.glob("*/store/index/*")):
+        data = path.read_bytes()
+        if len(data) != layout.file_size(SLOTS, ENTRIES) or "-recovered" in str(path):
+            continue
+        seen += 1
+        header = layout.decode_header(data)
+        right = kernels.index_slots(data, SLOTS, header.index_count, LONG_MAX)
+        assert right.slots == data[INDEX_HEADER.size : layout.entry_position(0, SLOTS)], path
+        assert (right.entries, right.used, right.bad) == (header.index_count - 1, header.hash_slot_count, 0)
+        assert right.end_physical_offset == header.end_physical_offset
+        assert kernels.index_slots(data, SLOTS, header.index_count, header.end_physical_offset).entries < right.entries
+        broken = bytearray(data)
+        broken[layout.entry_position(7, SLOTS) + 16] ^= 0x40
+        assert kernels.index_slots(broken, SLOTS, header.index_count, LONG_MAX).bad == 7
+        with pytest.raises(UsageError):
+            kernels.index_slots(data[:4000], SLOTS, header.index_count, LONG_MAX)
+    assert seen > 3

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from mqstore.kernels.api import (
     COLUMN_NAMES,
+    IndexSlots,
     Kernels,
     LogColumns,
     PreparedMessage,
@@ -50,6 +51,7 @@ gather = _chosen.gather
 host_text = _chosen.host_text
 index_find = _chosen.index_find
 index_put = _chosen.index_put
+index_slots = _chosen.index_slots
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
 physical_offsets = _chosen.physical_offsets
@@ -65,6 +67,7 @@ split_keys = _chosen.split_keys
 __all__ = [
     "COLUMN_NAMES",
     "NAME",
+    "IndexSlots",
     "Kernels",
     "LogColumns",
     "PreparedMessage",
@@ -79,6 +82,7 @@ __all__ = [
     "host_text",
     "index_find",
     "index_put",
+    "index_slots",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",

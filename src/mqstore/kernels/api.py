@@ -171,6 +171,21 @@ class QueueRun(NamedTuple):
     max_store_timestamp_ms: int
 
 
+class IndexSlots(NamedTuple):
+    """What the entries of an index file say its slots must hold.
+
+    ``slots`` is the slot area of the file; ``entries`` entries were gone through, ``used`` slots are not empty, and the
+    last entry is of the record at ``end_physical_offset``. ``bad`` is the first entry that contradicts those before it,
+    at which the walk ended; 0 when there is none.
+    """
+
+    slots: bytearray
+    entries: int
+    used: int
+    end_physical_offset: int
+    bad: int
+
+
 PreparedMessage = tuple[bytes, Buffer, bytes, int, int, int, int, bytes, bytes, int, int, int]
 """A message as :func:`Kernels.put_batch` takes it: topic, body, properties, queue_id, flag, sys_flag,
 born_timestamp_ms, born_host, store_host, reconsume_times, prepared_transaction_offset, magic. These are the
@@ -299,6 +314,17 @@ class Kernels(Protocol):
         These are candidates: other keys can have the same hash, and the file knows times only to the second,
         so that entries up to 999 ms older than ``begin_ms`` are among them. Check topic, key and time of the
         record. Chains are followed only towards lower entry numbers, so they end whatever the file holds.
+        """
+
+    def index_slots(self, index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
+        """Build the slots of an index file from its entries, up to the first of a record at or behind ``log_end``.
+
+        Every entry must lead on to the newest one before it in its slot, and be of the same record as the entry before
+        it or a later one.
+
+        Args:
+            index_buffer: the whole index file.
+            index_count: number of the entry to stop at, as in the file's header.
         """
 
     def put_message(

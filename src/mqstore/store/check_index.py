@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mqstore import errors
-from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import IndexEntry, index_keys, key_hash, tag_key_hash
 from mqstore.layout.record import Record
@@ -60,32 +59,15 @@ class IndexCheck:
 
     def _check_slots(self, file: IndexFileReader) -> None:
         """Build the slots from the entries and compare: every chain must be whole."""
-        slots = bytearray(file.geometry.hash_slots * layout.INDEX_SLOT.size)
-        for number, entry in file.entries():
-            position = max(entry.key_hash, 0) % file.geometry.hash_slots * layout.INDEX_SLOT.size
-            previous = layout.INDEX_SLOT.unpack_from(slots, position)[0]
-            if entry.key_hash < 0 or entry.previous != previous:
-                self._finding(
-                    Severity.ERROR,
-                    "index",
-                    file.path,
-                    number,
-                    "entry does not lead on to the one before it",
-                    f"previous {previous}",
-                    tuple(entry),
-                )
-                return
-            layout.INDEX_SLOT.pack_into(slots, position, number)
-        if file.slots() != bytes(slots):
-            self._finding(
-                Severity.ERROR,
-                "index",
-                file.path,
-                None,
-                "slots do not lead to the newest entries",
-                "the slots that follow from the entries",
-                "others",
-            )
+        right = file.slots_from_entries()
+        if right.bad:
+            problem, expected = "entry contradicts those before it", "the chain of its slot, and a later record"
+            found: object = tuple(file.entry(right.bad))
+        elif file.slots() != bytes(right.slots):
+            problem, expected, found = "slots do not lead to the newest entries", "what the entries say", "others"
+        else:
+            return
+        self._finding(Severity.ERROR, "index", file.path, right.bad or None, problem, expected, found)
 
     def _entries(self) -> Iterator[IndexEntry]:
         for file in self._files:

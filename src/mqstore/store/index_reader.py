@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqstore import errors
+from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
+from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.file_names import is_index_file_name
 from mqstore.layout.index import IndexEntry, IndexHeader
 
@@ -74,6 +76,12 @@ class IndexFileReader:
     def entry(self, number: int) -> IndexEntry:
         """Entry ``number``, from 1 to the header's count less one."""
         return self._entry_in(self.geometry, number)
+
+    def slots_from_entries(self) -> IndexSlots:
+        """What the slots must hold by the entries; reads all of the file that is in use."""
+        count = self.header.index_count
+        used = self._read(0, layout.entry_position(count, self.geometry.hash_slots))
+        return kernels.index_slots(used, self.geometry.hash_slots, count, LONG_MAX)
 
     def entries(self) -> Iterator[tuple[int, IndexEntry]]:
         """Every used entry with its number, oldest first."""

@@ -15,7 +15,7 @@ from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.pool import FilePool
-from mqstore.kernels.api import LogColumns
+from mqstore.kernels.api import IndexSlots, LogColumns
 from mqstore.layout import index as layout
 from mqstore.layout.file_names import index_file_name
 from mqstore.layout.index import IndexEntry, IndexHeader
@@ -24,6 +24,7 @@ from mqstore.store.log_reader import Chunk
 
 _NAME_FORMAT = "%Y%m%d%H%M%S"
 _ROWS_AT_A_TIME = 8192
+_COMPARE_BYTES = 1 << 20
 
 
 class IndexWriter:
@@ -182,43 +183,38 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
     """
     pool = FilePool(1)
     reader = IndexFileReader(path, pool, geometry)
-    slots = bytearray(geometry.hash_slots * layout.INDEX_SLOT.size)
-    used = count = 0
-    header = reader.header
-    last_physical_offset = header.begin_physical_offset
-    for number, entry in reader.entries():
-        if entry.physical_offset >= log_end:
-            break
-        position = entry.key_hash % geometry.hash_slots * layout.INDEX_SLOT.size if entry.key_hash >= 0 else -1
-        if position < 0 or entry.physical_offset < last_physical_offset:
-            raise _entry_error(path, number, entry)
-        previous = layout.INDEX_SLOT.unpack_from(slots, position)[0]
-        if previous != entry.previous or (number == 1 and not _begins(header, entry)):
-            raise _entry_error(path, number, entry)
-        used += previous == 0
-        layout.INDEX_SLOT.pack_into(slots, position, number)
-        last_physical_offset = entry.physical_offset
-        count = number
+    header, first = reader.header, reader.entry(1)
     pool.close()
-    end_timestamp_ms = header.end_timestamp_ms if count + 1 == header.index_count else last_timestamp_ms
-    fixed = header._replace(
-        end_timestamp_ms=end_timestamp_ms,
-        end_physical_offset=last_physical_offset,
-        hash_slot_count=used,
-        index_count=count + 1,
-    )
     file = MappedFile(path, geometry.file_size)
     try:
-        entries_end = layout.entry_position(count + 1, geometry.hash_slots)
-        file.reserve(entries_end)
-        file.zero_from(entries_end)
-        if file.buffer[layout.INDEX_HEADER.size : layout.INDEX_HEADER.size + len(slots)] != bytes(slots):
-            file.buffer[layout.INDEX_HEADER.size : layout.INDEX_HEADER.size + len(slots)] = bytes(slots)
-        file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(fixed)
+        right = kernels.index_slots(file.buffer, geometry.hash_slots, header.index_count, log_end)
+        if right.bad or (right.entries and not _begins(header, first)):
+            raise _entry_error(path, right.bad or 1, first)
+        fixed = header._replace(
+            end_timestamp_ms=header.end_timestamp_ms if right.entries + 1 == header.index_count else last_timestamp_ms,
+            end_physical_offset=right.end_physical_offset if right.entries else header.begin_physical_offset,
+            hash_slot_count=right.used,
+            index_count=right.entries + 1,
+        )
+        _write_slots(file, geometry, fixed, right)
         file.sync()
     finally:
         file.close()
-    return count
+    return right.entries
+
+
+def _write_slots(file: MappedFile, geometry: Geometry, header: IndexHeader, right: IndexSlots) -> None:
+    """Put header and slots in place where they differ, and clear all entries behind the last."""
+    entries_end = layout.entry_position(right.entries + 1, geometry.hash_slots)
+    file.reserve(entries_end)
+    file.zero_from(entries_end)
+    slots = memoryview(right.slots)
+    for start in range(0, len(slots), _COMPARE_BYTES):
+        here = layout.INDEX_HEADER.size + start
+        part = slots[start : start + _COMPARE_BYTES]
+        if file.buffer[here : here + len(part)] != part:
+            file.buffer[here : here + len(part)] = part
+    file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(header)
 
 
 def _begins(header: IndexHeader, entry: IndexEntry) -> bool:

@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from mqstore.errors import MessageIllegalError, UsageError
-from mqstore.kernels.api import LogColumns, QueueRun, StringLists, StringMaps, Strings
+from mqstore.kernels.api import IndexSlots, LogColumns, QueueRun, StringLists, StringMaps, Strings
 
 cdef extern from "stdint.h" nogil:
     const int64_t LONG_MAX "INT64_MAX"

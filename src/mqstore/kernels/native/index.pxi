@@ -225,3 +225,47 @@ def index_find(
     finally:
         if hits != few:
             free(hits)
+
+
+cdef struct SlotWalk:
+    int64_t count
+    int64_t used
+    int64_t end_physical_offset
+    int64_t bad
+
+
+cdef void walk_entries(
+    const uint8_t* entries, int64_t hash_slots, int64_t index_count, int64_t log_end, uint8_t* slots, SlotWalk* walk
+) noexcept nogil:
+    cdef int64_t number, physical_offset
+    cdef int32_t key_hash, previous
+    cdef const uint8_t* entry
+    cdef uint8_t* slot
+    for number in range(1, index_count):
+        entry = entries + ENTRY_SIZE * number
+        key_hash, physical_offset = mq_get32(entry), mq_get64(entry + 4)
+        if physical_offset >= log_end:
+            return
+        slot = slots + SLOT_SIZE * (max(key_hash, 0) % hash_slots)
+        previous = mq_get32(slot)
+        if key_hash < 0 or physical_offset < walk.end_physical_offset or mq_get32(entry + 16) != previous:
+            walk.bad = number
+            return
+        walk.used += previous == 0
+        mq_put32(slot, <int32_t> number)
+        walk.count, walk.end_physical_offset = number, physical_offset
+
+
+def index_slots(index_buffer, int64_t hash_slots, int64_t index_count, int64_t log_end):
+    """Slots from entries; see mqstore.kernels.api.Kernels.index_slots."""
+    cdef Source source = Source(index_buffer)
+    cdef Target slots
+    cdef SlotWalk walk
+    walk.count = walk.used = walk.end_physical_offset = walk.bad = 0
+    check_dimensions(source.size, hash_slots, max(index_count, 0))
+    slots = Target(bytearray(hash_slots * SLOT_SIZE))
+    with nogil:
+        walk_entries(
+            source.at + HEADER_SIZE + SLOT_SIZE * hash_slots, hash_slots, index_count, log_end, slots.at, &walk
+        )
+    return IndexSlots(slots.done(), walk.count, walk.used, walk.end_physical_offset, walk.bad)

@@ -12,7 +12,7 @@ from mqstore.kernels.pure.arrow import (
 )
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
-from mqstore.kernels.pure.index import index_find, index_put
+from mqstore.kernels.pure.index import index_find, index_put, index_slots
 from mqstore.kernels.pure.put import put_batch, put_message
 from mqstore.kernels.pure.scan import resync, scan
 
@@ -26,6 +26,7 @@ __all__ = [
     "host_text",
     "index_find",
     "index_put",
+    "index_slots",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mqstore.errors import UsageError
-from mqstore.kernels.api import LogColumns
+from mqstore.kernels.api import IndexSlots, LogColumns
 from mqstore.kernels.pure.checks import check_rows, part, text_of
 from mqstore.layout import index as layout
 from mqstore.layout.buffers import Buffer
@@ -120,3 +120,24 @@ def _in_window(entry: IndexEntry, header: IndexHeader, begin_ms: int, end_ms: in
         return False
     time_ms = min(header.begin_timestamp_ms + 1000 * entry.time_diff_s, LONG_MAX)
     return begin_ms - TRUNCATED_MS <= time_ms <= end_ms
+
+
+def index_slots(index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
+    """See :meth:`mqstore.kernels.api.Kernels.index_slots`."""
+    with memoryview(index_buffer) as file:
+        check_dimensions(len(file), hash_slots, max(index_count, 0))
+        slots = bytearray(hash_slots * INDEX_SLOT.size)
+        used = count = 0
+        end_physical_offset = 0
+        for number in range(1, index_count):
+            entry = layout.decode_entry(file, number, hash_slots)
+            if entry.physical_offset >= log_end:
+                break
+            slot = max(entry.key_hash, 0) % hash_slots * INDEX_SLOT.size
+            previous = INDEX_SLOT.unpack_from(slots, slot)[0]
+            if entry.key_hash < 0 or entry.physical_offset < end_physical_offset or entry.previous != previous:
+                return IndexSlots(slots, count, used, end_physical_offset, number)
+            used += previous == 0
+            INDEX_SLOT.pack_into(slots, slot, number)
+            count, end_physical_offset = number, entry.physical_offset
+        return IndexSlots(slots, count, used, end_physical_offset, 0)
