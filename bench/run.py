@@ -32,6 +32,13 @@ from mqstore import Message, kernels
 from mqstore.store.rebuild import rebuild
 
 SETTINGS = {"mapped_file_size_commit_log": 1 << 30, "default_topic_queue_nums": 4}
+BROKER_SIZES = {
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+}
+"""A stock broker's files, as ours are by default."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,11 @@ def peer_put(
     """The same loop of ``putMessage`` in the real store."""
 
     def measure(store: real_store.RealStore, directory: Path, count: int) -> float:
-        result = store.bench_put(directory, count=count, body_size_bytes=size, threads=threads, flushDiskType=mode)
+        result = store.bench_put(
+            directory, count=count, body_size_bytes=size, threads=threads, flushDiskType=mode, **BROKER_SIZES
+        )
+        if result["failed"]:
+            raise RuntimeError(f"{result['failed']} puts failed in RocketMQ {store.version}")
         return float(result["messagesPerSecond"])
 
     return measure

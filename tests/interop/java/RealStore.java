@@ -9,6 +9,8 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -167,16 +169,20 @@ public final class RealStore {
                     go.await();
                     for (long i = queueId; i < count; i += threads) {
                         Version.Inner message = Workload.message("BenchTopic", queueId, body);
-                        message.setPropertiesString("TAGS\u0001bench\u0002UNIQ_KEY\u0001" + i);
+                        MessageAccessor.putProperty(message, "TAGS", "bench");
+                        MessageAccessor.putProperty(message, "UNIQ_KEY", Long.toString(i));
+                        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
                         PutMessageResult result = store.putMessage(message);
                         if (!result.isOk()) {
                             failed.incrementAndGet();
                         }
                     }
-                } catch (InterruptedException stop) {
+                } catch (Exception | Error stop) {
+                    stop.printStackTrace();
                     failed.incrementAndGet();
+                } finally {
+                    done.countDown();
                 }
-                done.countDown();
             }).start();
         }
         ready.await();
