@@ -72,7 +72,10 @@ class StorePaths:
         """
         if not is_directory_name(topic):
             raise errors.CorruptRecordError(
-                "topic cannot be a directory name", path=self.consume_queue, found=repr(topic)
+                "topic cannot be a directory name",
+                path=self.consume_queue,
+                found=repr(topic),
+                hint="mqstore stats lists the topics that there are",
             )
         return self.consume_queue / topic / str(queue_id)
 

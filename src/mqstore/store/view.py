@@ -314,7 +314,12 @@ def parse_boundary(boundary: str | BoundaryType) -> BoundaryType:
 def check_window(begin_ms: int, end_ms: int) -> None:
     """Raise UsageError for a window that ends before it begins."""
     if begin_ms > end_ms:
-        raise errors.UsageError("the window ends before it begins", expected=f"end >= {begin_ms}", found=end_ms)
+        raise errors.UsageError(
+            "the window ends before it begins",
+            expected=f"end >= {begin_ms}",
+            found=end_ms,
+            hint="give the earlier time first",
+        )
 
 
 def check_count(max_messages: int) -> None:
