@@ -1,0 +1,157 @@
+"""Rebuild and salvage: killed anywhere they leave the original or the result, and they lose no sound message."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import mqstore
+from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
+from mqstore.store.rebuild import rebuild
+from store.support import SMALL, bodies, body_of, fill, findings, forget_note, log_file, open_small, overwrite, tree
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("original") / "store"
+    fill(store, COUNT, **SMALL)
+    return store
+
+
+@pytest.fixture
+def store(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original, tmp_path / "store")
+
+
+def derived(store: Path) -> dict[str, bytes]:
+    return {name: data for name, data in tree(store).items() if name.startswith(("consumequeue", "index"))}
+
+
+def kill_during_rebuild(store: Path, after_s: float, *options: str) -> int:
+    """Start a rebuild in a process of its own and kill it; its exit code, negative when the kill was in time."""
+    script = (
+        "import sys; from pathlib import Path; from mqstore.store.rebuild import rebuild; print('go', flush=True)\n"
+        "rebuild(Path(sys.argv[1]), *(Path(p) for p in sys.argv[2:]) or [None], in_place=len(sys.argv) == 2)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(store), *options], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(after_s)
+        child.kill()
+        return child.wait()
+
+
+# Whenever the kill comes, the outcome must be one of two; the times only spread the kills over the work.
+MOMENTS_S = [0.0, 0.003, 0.01, 0.02, 0.04, 0.07, 0.12, 0.2]
+
+
+@pytest.mark.parametrize("after_s", MOMENTS_S)
+def test_killed_rebuilding_a_copy(store: Path, tmp_path: Path, after_s: float) -> None:
+    before, output = tree(store), tmp_path / "out"
+    kill_during_rebuild(store, after_s, str(output))
+    assert tree(store) == before
+    if output.exists():
+        assert derived(output) == derived(store)
+    else:
+        rebuild(store, output)  # what the killed one left is no hindrance
+    assert findings(output) == []
+    assert bodies(output) == [body_of(number) for number in range(COUNT)]
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "out"}
+
+
+@pytest.mark.parametrize("after_s", MOMENTS_S)
+def test_killed_rebuilding_in_place(store: Path, after_s: float) -> None:
+    before = derived(store)
+    kill_during_rebuild(store, after_s)
+    open_small(store).close()
+    assert {name: data for name, data in derived(store).items() if "before-rebuild" not in name} == before
+    assert findings(store) == []
+    rebuild(store, None, in_place=True)
+    assert derived(store) == before
+    assert not list(store.glob("*.before-rebuild"))
+
+
+def test_a_failure_in_place_puts_back_what_was_there(store: Path) -> None:
+    with mqstore.inspect(store) as view:
+        third = [record.physical_offset for record in view.scan()][3]
+    overwrite(log_file(store), third + 100, b"stray")
+    before = derived(store)
+    with pytest.raises(CorruptRecordError):
+        rebuild(store, None, in_place=True)
+    assert derived(store) == before
+    assert not list(store.glob("*.before-rebuild"))
+
+
+def test_a_running_store_is_not_rebuilt_in_place_but_can_be_copied(store: Path, tmp_path: Path) -> None:
+    with open_small(store) as opened:
+        opened.put(Message("T", body_of(COUNT), queue_id=0))
+        with pytest.raises(StoreLockedError):
+            rebuild(store, None, in_place=True)
+        rebuild(store, tmp_path / "out")
+        assert opened.put(Message("T", b"still running", queue_id=0)).queue_offset == COUNT + 1
+    assert bodies(tmp_path / "out") == [body_of(number) for number in range(COUNT + 1)]
+
+
+def test_what_cannot_be_meant(store: Path, tmp_path: Path) -> None:
+    for output, in_place, salvage in ((None, False, False), (tmp_path / "x", True, False), (None, True, True)):
+        with pytest.raises(UsageError):
+            rebuild(store, output, in_place=in_place, salvage=salvage)
+
+
+def places(store: Path) -> tuple[int, list[tuple[str, int]]]:
+    """Number of a record in the middle, and a byte position of every class of its fields."""
+    number = 25
+    with mqstore.inspect(store) as view:
+        record = list(view.scan())[number]
+    names = {
+        "size": (0, 4), "magic": (4, 4), "crc": (8, 4), "queue id": (12, 4), "flag": (16, 4), "queue offset": (20, 8),
+        "own offset": (28, 8), "sys flag": (36, 4), "born time": (40, 8), "born host": (48, 8), "store time": (56, 8),
+        "store host": (64, 8), "reconsumed": (72, 4), "prepared": (76, 8), "body size": (84, 4),
+        "body": (88, len(record.body)), "topic size": (88 + len(record.body), 1), "topic": (89 + len(record.body), 1),
+        "properties size": (90 + len(record.body), 2),
+        "properties": (92 + len(record.body), record.total_size - 92 - len(record.body)),
+    }  # fmt: skip
+    found = [
+        (name, record.physical_offset + byte)
+        for name, (start, length) in names.items()
+        for byte in sorted({start, start + length - 1})
+    ]
+    return number, found
+
+
+def test_salvage_loses_at_most_the_record_with_the_flipped_byte(original: Path, tmp_path: Path) -> None:
+    number, positions = places(original)
+    chance = random.Random(1)
+    everything = [body_of(one) for one in range(COUNT)]
+    without = everything[:number] + everything[number + 1 :]
+    lost = 0
+    for name, position in positions:
+        store = shutil.copytree(original, tmp_path / "store")
+        path = log_file(store, position - position % 4096)
+        old = path.read_bytes()[position % 4096]
+        overwrite(path, position % 4096, bytes([old ^ chance.randrange(1, 256)]))
+        forget_note(store)
+        result = rebuild(store, tmp_path / "out", salvage=True)
+        with mqstore.inspect(tmp_path / "out") as view:
+            kept = [record.body for record in view.scan() if record.topic != "MQSTORE_SALVAGED"]
+        if result.losses:
+            lost += 1
+            assert kept == without, name
+            assert bodies(tmp_path / "out") == without, name
+        else:  # a field that no checksum covers
+            assert [body for body in kept if body in without] == without, name
+        with mqstore.open(tmp_path / "out") as opened:
+            after = opened.put(Message("T", b"goes on", queue_id=0))
+            opened.wait_dispatched()
+            assert opened.get("T", 0, after.queue_offset).messages[0].body == b"goes on", name
+        shutil.rmtree(store)
+        shutil.rmtree(tmp_path / "out")
+    assert lost >= 10
