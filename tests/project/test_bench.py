@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import mqstore
 from project.source import ROOT
 
 
-def load_bench():
+def load_bench() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bench_run", ROOT / "bench" / "run.py")
     assert spec is not None
     assert spec.loader is not None
