@@ -377,3 +377,13 @@ def test_disk_full_while_rolling_leaves_nothing_open(tmp_path: Path, monkeypatch
         assert opened.put(Message("T", body_of(1, 3500), queue_id=0)).queue_offset == 1
     assert bodies(tmp_path / "store") == [body_of(0, 3500), body_of(1, 3500)]
     assert findings(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("claimed", [0, 2, 9, 1 << 20, 1 << 40], ids=["first", "taken", "later", "far", "very far"])
+def test_a_wrong_queue_offset_harms_no_other_message(store: Path, claimed: int) -> None:
+    """No checksum covers the queue offset: a record may claim any place, and must not get one that is not its own."""
+    overwrite(log_file(store), record_starts(store)[4] + 20, struct.pack(">q", claimed))
+    (store / "mqstore-dispatch.json").unlink()
+    open_small(store).close()
+    found = bodies(store)
+    assert [body for body in found if body != ALL[4]] == ALL[:4] + ALL[5:]

@@ -13,8 +13,8 @@ from pathlib import Path
 from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory
 from mqstore.files.pool import FilePool
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
-from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
+from mqstore.layout.constants import MIN_RECORD_SIZE, QUEUE_UNIT_SIZE
+from mqstore.layout.queue_unit import PRE_BLANK, decode_unit, encode_unit
 from mqstore.store.queue_reader import QueueReader
 
 _PRE_BLANK = encode_unit(PRE_BLANK)
@@ -42,8 +42,11 @@ class ConsumeQueue(QueueReader):
         self.max_offset = 0
         self.compare_before_write = False
 
-    def put(self, first_offset: int, units: bytes) -> None:
+    def put(self, first_offset: int, units: bytes) -> bool:
         """Write ``units`` at ``first_offset`` and what follows; the queue then ends no earlier than behind them.
+
+        No checksum covers a record's queue offset, so it is only believed when it can be: the place must be free, and
+        the messages that would lie before it must have had room in the log. Otherwise nothing is written: False.
 
         Where messages before ``first_offset`` are missing from the log, their units are filled in: with fillers at
         the queue's beginning, and further on with the last unit before the gap once more, which every reader can
@@ -52,6 +55,8 @@ class ConsumeQueue(QueueReader):
         Raises:
             DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
         """
+        if not self._can_be(first_offset, units):
+            return False
         if first_offset > self.max_offset:
             self._fill(first_offset)
         elif self.max_offset == self.min_offset and not self.inventory.entries:
@@ -60,6 +65,19 @@ class ConsumeQueue(QueueReader):
         end = first_offset + len(units) // QUEUE_UNIT_SIZE
         if end > self.max_offset:
             self.max_offset = end
+        return True
+
+    def _can_be(self, first_offset: int, units: bytes) -> bool:
+        """Whether the records behind ``units`` can be the messages from ``first_offset`` on."""
+        if self.max_offset == self.min_offset:
+            return True
+        taken = self.max_offset - first_offset
+        if taken > 0:
+            count = min(taken, len(units) // QUEUE_UNIT_SIZE)
+            return self.units(first_offset, count) == units[: count * QUEUE_UNIT_SIZE]
+        last = self.unit(self.max_offset - 1)
+        room = decode_unit(units).physical_offset - (0 if last is None else last.end_offset)
+        return -taken * MIN_RECORD_SIZE <= room
 
     def _fill(self, first_offset: int) -> None:
         """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file."""

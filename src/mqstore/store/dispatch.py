@@ -138,15 +138,14 @@ class Dispatcher:
         queue = self._queues.get_or_create(run.topic.decode("utf-8", "replace"), run.queue_id)
         if queue is None:
             return
-        if not 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
+        offset = run.first_queue_offset
+        if not 0 <= offset <= MAX_QUEUE_OFFSET or not queue.put(offset, run.units):
             _log.warning(
-                "records of topic %s, queue %d claim queue offset %d: they are in no queue",
+                "records claim to be messages from %d on of queue %s/%d, which cannot be: they are in no queue",
+                offset,
                 queue.topic,
                 queue.queue_id,
-                run.first_queue_offset,
             )
-            return
-        queue.put(run.first_queue_offset, run.units)
 
     def snapshot(self) -> Dispatched:
         """What has been dispatched at one moment between two chunks."""
