@@ -108,7 +108,7 @@ def build_units(work: Work, split: Split) -> SplitUnits:
             if queue is not None:
                 found.note_run(key, run)
                 # The units in front of these are other tasks' business, no gap.
-                queue.max_offset = run.first_queue_offset
+                queue.min_offset = queue.max_offset = run.first_queue_offset
                 queue.put(run.first_queue_offset, run.units)
         for queue in table.all():
             queue.sync()
@@ -140,7 +140,7 @@ def fill_fronts(paths: StorePaths, file_size: int, ranges: QueueRanges) -> None:
             front = begin % (file_size // QUEUE_UNIT_SIZE)
             if front:
                 queue = ConsumeQueue(topic, queue_id, paths.queue(topic, queue_id), pool, file_size)
-                queue.max_offset = begin - front
+                queue.min_offset = queue.max_offset = begin - front
                 queue.put(begin - front, filler * front)
                 queue.sync()
     finally:
