@@ -395,3 +395,22 @@ def test_killed_in_the_middle_of_putting(tmp_path: Path, acknowledged: int) -> N
     found = bodies(path, "t")
     assert found == [b"%d" % number for number in range(len(found))]
     assert len(found) > last
+
+
+def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    stop = threading.Event()
+    with open_small(path, mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=1000) as store:
+
+        def write() -> None:
+            while not stop.is_set():
+                store.put_batch([Message("t", body_of(1), keys=["k"], queue_id=0) for _ in range(20)])
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(5):
+                assert [finding for finding in findings(path) if finding.severity.value != "note"] == []
+        finally:
+            stop.set()
+            writer.join()

@@ -44,7 +44,9 @@ def run(
             )
         name = broker_name(store)
         printed = 0
-        for record in view.scan(start, end, on_damage=on_damage):
+        # A log that is being written to is printed as it is now; `tail --follow` goes after the writer.
+        stop = view.log.inventory.end if view.log.is_damaged_at(view.log_end) else view.log_end
+        for record in view.scan(start, stop if end is None else min(end, stop), on_damage=on_damage):
             if topic is not None and record.topic != topic:
                 continue
             if printed == limit:

@@ -7,7 +7,7 @@ answers nothing that it did not look at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,16 +17,17 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import delay
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
-from mqstore.layout.queue_unit import iter_units
+from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.store.check_index import IndexCheck
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
 from mqstore.store.findings import REOPEN, Finding, Severity
-from mqstore.store.log_reader import LogDamage
+from mqstore.store.log_reader import Chunk, LogDamage
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
+_LATE_UNITS = 100_000
 Report = Callable[[Finding], None]
 _DERIVED = "mqstore rebuild STORE --output NEW, or --in-place"
 
@@ -142,7 +143,7 @@ class _Check:
         start = self._view.min_physical_offset
         total = max(1, self._view.log.inventory.end - start)
         self._lost_from: LogDamage | None = None
-        for chunk in self._view.scan_columns(on_damage=self._damage):
+        for chunk in self._chunks():
             self._conclude_damage(chunk.physical_offset + chunk.columns.position[0])
             self._end = chunk.end_offset
             self.summary.records += chunk.columns.count
@@ -153,6 +154,14 @@ class _Check:
             if self._on_progress is not None:
                 self._on_progress(self._end - start, total)
         self._conclude_damage(None)
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """The log as it is now: a check does not run after a writer, but it goes on behind damage to the last file."""
+        files_end = self._view.log.inventory.end
+        end = self._view.log_end
+        yield from self._view.scan_columns(None, end, on_damage=self._damage)
+        if self._view.log.is_damaged_at(end):
+            yield from self._view.scan_columns(end, files_end, on_damage=self._damage)
 
     def _damage(self, damage: LogDamage) -> bool:
         self._conclude_damage(damage.physical_offset)
@@ -270,6 +279,8 @@ class _Check:
     def _conclude(self, state: _QueueState) -> None:
         """Report what was found of a queue, its stretches summed up."""
         reader = state.reader
+        if state.missing and self._view.was_aborted:
+            self._look_again(state)
         if state.missing:
             self._finding(
                 Severity.ERROR,
@@ -292,7 +303,7 @@ class _Check:
                 unit,
             )
         unit_behind = reader.unit(state.next_offset)
-        if unit_behind is not None and unit_behind.is_written:
+        if unit_behind is not None and unit_behind.is_written and not self._is_newer(unit_behind):
             self._finding(
                 Severity.WARNING,
                 "queue",
@@ -303,6 +314,20 @@ class _Check:
                 tuple(unit_behind),
                 REOPEN,
             )
+
+    def _look_again(self, state: _QueueState) -> None:
+        """Beside a writer, units that were missing may only have been late: count those that still are."""
+        state.reader.refresh()
+        missing = 0
+        for offset in range(max(state.begin, state.next_offset - _LATE_UNITS), state.next_offset):
+            unit = state.reader.unit(offset)
+            missing += unit is None or not unit.is_written
+        if state.missing <= _LATE_UNITS:
+            state.missing = missing
+
+    def _is_newer(self, unit: QueueUnit) -> bool:
+        """Whether a unit belongs to a record that was written while the check went on."""
+        return unit.physical_offset >= self._end and self._view.message_at(unit.physical_offset) is not None
 
     def _unknown_queues(self) -> None:
         """Queues of which the log holds no record: their messages expired, or their units point nowhere."""

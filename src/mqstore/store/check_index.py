@@ -115,7 +115,7 @@ class IndexCheck:
         directory = self._view.paths.index
         behind = 0
         while (offset := self._next_offset()) < LONG_MAX:
-            behind += offset >= log_end
+            behind += offset >= log_end and self._view.message_at(offset) is None  # else written meanwhile
             self._surplus += offset < log_end
             self._advance()
         if self._missing and self._first_missing is not None:

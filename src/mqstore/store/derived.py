@@ -65,7 +65,7 @@ def build_queues(
     """All queues that the log's records belong to, by topic and queue id."""
     queues: dict[tuple[str, int], MemoryQueue] = {}
     delay_ms = delay_array(delay_levels)
-    for chunk in log.scan(on_damage=on_damage):
+    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage):
         for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, delay_ms):
             key = (run.topic.decode("utf-8", "replace"), run.queue_id)
             queue = queues.get(key)
@@ -82,7 +82,7 @@ _MAX_GAP = 1 << 20
 def find_by_key(log: LogReader, topic: str, key: str, *, on_damage: Reporter = stop_at_damage) -> Iterator[Record]:
     """Every record of ``topic`` that bears ``key``, in log order."""
     wanted_topic, wanted_key = topic.encode(), key.encode()
-    for chunk in log.scan(on_damage=on_damage):
+    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage):
         columns, buffer = chunk.columns, chunk.buffer
         places = zip(
             columns.topic_position,

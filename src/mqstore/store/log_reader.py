@@ -16,6 +16,7 @@ from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import LogColumns, Stop
+from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Blank, Damage, Record, decode_record
 
 CHUNK_BYTES = 4 << 20
@@ -253,6 +254,20 @@ class LogReader:
                 return scan.position
             position = entry.start + self._inventory.size_bytes
         return position
+
+    def is_damaged_at(self, physical_offset: int) -> bool:
+        """Whether the log, known to be sound up to here, goes on with something that is no record.
+
+        Unwritten space with nothing behind it, a record and a blank record are no damage.
+        """
+        entry = self.entry_at(physical_offset)
+        if entry is None:
+            return False
+        head = self.read(physical_offset, BLANK_SIZE)
+        if head is not None and not head.strip(b"\0"):
+            return not self.is_unwritten_behind(entry)
+        is_blank = head is not None and head[4:] == MAGIC_BLANK.to_bytes(4, "big", signed=True)
+        return not is_blank and self.record_at(physical_offset) is None
 
     def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""

@@ -67,7 +67,7 @@ def _keys(view: memoryview, columns: LogColumns, row: int) -> list[str]:
         return []
     uniq_key = text_of(view, columns.uniq_key_position[row], columns.uniq_key_size[row])
     keys = split_keys(text_of(view, columns.keys_position[row], columns.keys_size[row]))
-    return keys if uniq_key is None else [uniq_key, *keys]
+    return [uniq_key, *keys] if uniq_key else keys
 
 
 def _put(
