@@ -286,3 +286,11 @@ def test_export_into_a_file_is_refused(golden: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(mqstore.UsageError, match="no directory"):
         export(NO_SPARK, golden / "basic" / "store", tmp_path / "out")
+
+
+def test_another_export_into_the_same_directory_is_refused(golden: Path, tmp_path: Path) -> None:
+    """Its messages would be there twice; whoever means to add some names the job."""
+    export(NO_SPARK, golden / "broker" / "store", tmp_path / "out")
+    with pytest.raises(mqstore.UsageError, match="another export"):
+        export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", options={"subscribe": "TopicTest"})
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="basic")

@@ -299,6 +299,7 @@ def test_a_directory_without_permission() -> None:
         ({"max_index_num": 1}, "at least 2"),
         ({"message_delay_level": "1x"}, "1x"),
         ({"broker_ip1": "here"}, "numeric address"),
+        ({"flush_interval_commit_log": "x"}, "a whole number"),
     ],
 )
 def test_settings_that_cannot_be_meant(tmp_path: Path, settings: dict[str, object], problem: str) -> None:
@@ -409,8 +410,22 @@ def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         try:
+            time.sleep(0.5)
             for _ in range(5):
                 assert [finding for finding in findings(path) if finding.severity.value != "note"] == []
         finally:
             stop.set()
             writer.join()
+
+
+@pytest.mark.parametrize("path", ["", None])
+def test_a_path_that_names_nothing(path: str | None) -> None:
+    with pytest.raises(UsageError):
+        mqstore.open(path)  # type: ignore[arg-type]
+
+
+def test_things_that_are_no_message_and_no_tags(store: Store) -> None:
+    with pytest.raises(UsageError):
+        store.put("text")  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        store.get("t", where=5)  # type: ignore[arg-type]

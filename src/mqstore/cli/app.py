@@ -14,7 +14,8 @@ from typing import Any
 
 import typer
 
-from mqstore import errors
+import mqstore
+from mqstore import errors, kernels
 from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = ("demo", "stats", "dump", "get", "query", "tail", "check", "export", "rebuild")
@@ -41,7 +42,14 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mqstore {mqstore.__version__}, kernels {kernels.NAME}")
+        raise typer.Exit
+
+
 def _common(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Tell the version."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Tell on standard error what is being done."),
 ) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
@@ -92,6 +100,9 @@ def _silence_stdout() -> None:
 
 def main() -> None:
     """Run the command line with the arguments of this process."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     build_app()()
 
 

@@ -52,6 +52,8 @@ class TagExpression:
         A ``*`` beside other tags is an ordinary tag, as it is for the broker. Raises UsageError when the text
         names no tag at all, for example ``"||"``.
         """
+        if expression is not None and not isinstance(expression, str):
+            raise UsageError("a tag expression is text", found=repr(expression), hint='for example "a || b"')
         if expression is None or expression in ("", ALL_TAGS):
             return cls(frozenset(), frozenset())
         tags = frozenset(tag for part in expression.split("||") if (tag := part.strip(_TRIMMED)))

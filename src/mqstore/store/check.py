@@ -13,6 +13,7 @@ from functools import cached_property
 
 from mqstore import errors, kernels
 from mqstore.files.inventory import Problem, ProblemKind
+from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import delay
@@ -92,7 +93,8 @@ class _Check:
         self._pool = FilePool()
         self._queues: dict[tuple[str, int], _QueueState] = {}
         self.summary = CheckSummary()
-        self._index = IndexCheck(view, self._finding)
+        self._beside_writer = is_locked(view.paths.lock)
+        self._index = IndexCheck(view, self._finding, beside_writer=self._beside_writer)
         self._end = view.min_physical_offset
 
     def run(self) -> CheckSummary:
@@ -159,6 +161,10 @@ class _Check:
         """The log as it is now: a check does not run after a writer, but it goes on behind damage to the last file."""
         files_end = self._view.log.inventory.end
         end = self._view.log_end
+        if self._beside_writer and self._index.filed_to:
+            # What is not dispatched yet is not missing: look at the records that were when the check began.
+            yield from self._view.scan_columns(None, min(end, self._index.filed_to), on_damage=self._damage)
+            return
         yield from self._view.scan_columns(None, end, on_damage=self._damage)
         if self._view.log.is_damaged_at(end):
             yield from self._view.scan_columns(end, files_end, on_damage=self._damage)
@@ -279,7 +285,7 @@ class _Check:
     def _conclude(self, state: _QueueState) -> None:
         """Report what was found of a queue, its stretches summed up."""
         reader = state.reader
-        if state.missing and self._view.was_aborted:
+        if state.missing and self._beside_writer:
             self._look_again(state)
         if state.missing:
             self._finding(

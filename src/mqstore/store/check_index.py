@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mqstore import errors
+from mqstore.kernels.api import IndexSlots
+from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import IndexEntry, index_keys, key_hash, tag_key_hash
 from mqstore.layout.record import Record
@@ -28,11 +30,14 @@ class IndexCheck:
 
     Attributes:
         entries: entries looked at so far.
+        filed_to: physical offset of the newest record that had an entry when the check began; 0 if none had.
     """
 
-    def __init__(self, view: StoreView, finding: Callable[..., None]) -> None:
+    def __init__(self, view: StoreView, finding: Callable[..., None], *, beside_writer: bool = False) -> None:
         self._view = view
         self._finding = finding
+        self._beside_writer = beside_writer
+        self.filed_to = 0
         self.entries = 0
         self._missing = 0
         self._first_missing: tuple[int, str] | None = None
@@ -49,7 +54,7 @@ class IndexCheck:
         try:
             files = self._view.index_files()
             for file in files:
-                _ = file.header
+                self.filed_to = max(self.filed_to, file.header.end_physical_offset)
         except errors.CorruptFileError as error:
             self._finding(Severity.ERROR, "index", error.path, error.offset, error.message, error.expected, error.found)
             return []
@@ -63,11 +68,22 @@ class IndexCheck:
         if right.bad:
             problem, expected = "entry contradicts those before it", "the chain of its slot, and a later record"
             found: object = tuple(file.entry(right.bad))
-        elif file.slots() != bytes(right.slots):
+        elif self._differ(file.slots(), right):
             problem, expected, found = "slots do not lead to the newest entries", "what the entries say", "others"
         else:
             return
         self._finding(Severity.ERROR, "index", file.path, right.bad or None, problem, expected, found)
+
+    def _differ(self, stored: bytes, right: IndexSlots) -> bool:
+        """Whether slots are wrong. A writer beside may have put newer entries into them meanwhile."""
+        if not self._beside_writer:
+            return stored != bytes(right.slots)
+        return any(
+            here != there and here <= right.entries
+            for (here,), (there,) in zip(
+                layout.INDEX_SLOT.iter_unpack(stored), layout.INDEX_SLOT.iter_unpack(right.slots), strict=True
+            )
+        )
 
     def _entries(self) -> Iterator[IndexEntry]:
         for file in self._files:

@@ -71,6 +71,10 @@ class StoreConfig:
     listen_port: int = 10911
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            number: object = getattr(self, field.name)
+            if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+                raise _bad_value(field.name, "a whole number", number)
         for name in (
             "mapped_file_size_commit_log",
             "mapped_file_size_consume_queue",

@@ -176,7 +176,7 @@ class IndexFileReader:
             return False
         slot = layout.slot_position(first.key_hash, geometry.hash_slots)
         number: int = layout.INDEX_SLOT.unpack(self._read(slot, layout.INDEX_SLOT.size))[0]
-        return 0 < number < header.index_count
+        return number > 0  # a running writer may have put a newer entry there than the header counts
 
     def _entry_in(self, geometry: Geometry, number: int) -> IndexEntry:
         position = layout.entry_position(number, geometry.hash_slots)

@@ -53,6 +53,9 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], config: StoreConfig, on_progress: Progress | None = None) -> None:
         """Open or create the store at ``path``; see :func:`mqstore.open`."""
+        given: object = path
+        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+            raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
         self.path = Path(path)
         self.config = config
         self.paths = StorePaths(self.path)
@@ -147,6 +150,9 @@ class Store:
         self._check_open()
         if not messages:
             return []
+        for message in messages:
+            if not isinstance(message, Message):
+                raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
         pending = [self._prepare(message, number) for number, message in enumerate(messages)]
         appended = self._commit_log.append(pending, self._next_offsets)
         self._dispatch.notify()

@@ -64,5 +64,8 @@ def _prepare(output: Path) -> None:
     if output.exists() and (not output.is_dir() or (any(output.iterdir()) and not (output / MARK).exists())):
         raise errors.UsageError("the directory holds other things", path=output, hint="give a new --output directory")
     shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    (output / MARK).touch()
+    try:
+        output.mkdir(parents=True)
+        (output / MARK).touch()
+    except OSError as error:
+        raise errors.from_os_error(error, "make the demo's directory", output) from error

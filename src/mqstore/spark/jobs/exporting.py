@@ -156,8 +156,20 @@ def _plan(
     name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if not _JOB_ID.fullmatch(name):
         raise errors.UsageError("job_id cannot be part of a file name", expected="letters, digits, . _ -", found=name)
+    if job_id is None and (others := _other_jobs(where, name)):
+        raise errors.UsageError(
+            "the output holds another export, whose messages would be there twice",
+            path=where,
+            found=f"job {others[0]}",
+            hint="give a new directory; or a job_id of its own, to add messages that are not there yet",
+        )
     columns_to_write = tuple(name for name in wanted if name != "topic")
     return _Job(str(where), name, parsed, columns_to_write, target_file_bytes, compression), parts
+
+
+def _other_jobs(output: Path, name: str) -> list[str]:
+    """Names of the exports that were finished in ``output``, but for ``name``."""
+    return sorted(path.stem for path in (output / STATE_DIRECTORY).glob("*.json") if path.stem != name)
 
 
 def _begin(job: _Job, parts: list[list[Split]]) -> list[list[Split]]:
