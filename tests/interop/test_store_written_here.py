@@ -146,7 +146,11 @@ def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, 
     with mqstore.inspect(store) as view:
         opened_here = dump_of(view, real)
     ignore = ("checkpoint", "queues.offsetByTime", "keys")
-    assert differences(real, opened_here, ignore=ignore) == []
+    found = differences(real, opened_here, ignore=ignore)
+    if crash and real_store.version == "4.9.8":
+        # What it dispatches anew after a crash gets the tags' hash for the time a delayed message is due: its fault.
+        found = [line for line in found if "SCHEDULE_TOPIC_XXXX" not in line or "tagsCode" not in line]
+    assert found == []
     assert differences(opened_here, real, ignore=ignore) == []
     for asked, mine in zip(real.whole["keys"], opened_here.whole["keys"], strict=True):
         assert set(asked["offsets"]) <= set(mine["offsets"])

@@ -129,6 +129,8 @@ class _Check:
     # -- log
 
     def _log_file(self, problem: Problem) -> None:
+        if problem.kind is ProblemKind.EMPTY and self._beside_writer:
+            return  # a file that the writer is just making
         foreign = problem.kind is ProblemKind.FOREIGN
         self._finding(
             Severity.WARNING if foreign else Severity.ERROR,
