@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,10 @@ def test_killed_is_read_by_the_real_store(
     assert_same(read(real_store, recovered), recovered)
 
 
+def without_units(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "cq"}
+
+
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
 def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, crash: bool) -> None:
     store = tmp_path / "store"
@@ -146,12 +151,10 @@ def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, 
     with mqstore.inspect(store) as view:
         opened_here = dump_of(view, real)
     ignore = ("checkpoint", "queues.offsetByTime", "keys")
-    found = differences(real, opened_here, ignore=ignore)
-    if crash and real_store.version == "4.9.8":
-        # What it dispatches anew after a crash gets the tags' hash for the time a delayed message is due: its fault.
-        found = [line for line in found if "SCHEDULE_TOPIC_XXXX" not in line or "tagsCode" not in line]
-    assert found == []
-    assert differences(opened_here, real, ignore=ignore) == []
+    # What 4.9.8 dispatches anew after a crash gets the tags' hash for the time a delayed message is due: its fault.
+    faulty = crash and real_store.version == "4.9.8"
+    found = differences(real, opened_here, ignore=ignore) + differences(opened_here, real, ignore=ignore)
+    assert [line for line in found if not (faulty and "SCHEDULE_TOPIC_XXXX" in line and "tagsCode" in line)] == []
     for asked, mine in zip(real.whole["keys"], opened_here.whole["keys"], strict=True):
         assert set(asked["offsets"]) <= set(mine["offsets"])
     with mqstore.open(store) as opened:
@@ -159,5 +162,5 @@ def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, 
     assert_sound(store)
     again = read(real_store, store)
     assert len(again.records) >= 1000
-    assert again.records[: len(real.records)] == real.records
+    assert [without_units(row) for row in again.records[: len(real.records)]] == list(map(without_units, real.records))
     assert_same(again, store)
