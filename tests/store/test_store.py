@@ -401,7 +401,13 @@ def test_killed_in_the_middle_of_putting(tmp_path: Path, acknowledged: int) -> N
 def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     stop = threading.Event()
-    with open_small(path, mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=1000) as store:
+    sizes = {
+        "mapped_file_size_commit_log": 1 << 24,
+        "mapped_file_size_consume_queue": 2_000_000,
+        "max_hash_slot_num": 1000,
+        "max_index_num": 1_000_000,
+    }
+    with open_small(path, **sizes) as store:
 
         def write() -> None:
             while not stop.is_set():

@@ -250,6 +250,8 @@ class _Check:
 
     def _queue_files(self, reader: QueueReader) -> None:
         for problem in reader.inventory.problems:
+            if problem.kind is ProblemKind.EMPTY and self._beside_writer:
+                continue
             foreign = problem.kind is ProblemKind.FOREIGN
             self._finding(
                 Severity.WARNING if foreign else Severity.ERROR,
