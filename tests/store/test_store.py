@@ -412,12 +412,13 @@ def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
         def write() -> None:
             while not stop.is_set():
                 store.put_batch([Message("t", body_of(1), keys=["k"], queue_id=0) for _ in range(20)])
+                time.sleep(0.01)
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
             time.sleep(0.5)
-            for _ in range(5):
+            for _ in range(3):
                 assert [finding for finding in findings(path) if finding.severity.value != "note"] == []
         finally:
             stop.set()
