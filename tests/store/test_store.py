@@ -404,8 +404,8 @@ def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
     sizes = {
         "mapped_file_size_commit_log": 1 << 24,
         "mapped_file_size_consume_queue": 2_000_000,
-        "max_hash_slot_num": 1000,
-        "max_index_num": 1_000_000,
+        "max_hash_slot_num": 25_000,
+        "max_index_num": 100_000,
     }
     with open_small(path, **sizes) as store:
 
