@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ def _native() -> Any:
     try:
         return importlib.import_module("mqstore.kernels._native")
     except ImportError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"the compiled kernels must be there in CI: {error}")
         pytest.skip(f"the compiled kernels were not built: {error}")
 
 
