@@ -77,7 +77,7 @@ def is_locked(path: Path) -> bool:
     """
     try:
         status = path.stat()
-        table = Path("/proc/locks").read_text(encoding="ascii")
+        table = Path("/proc/locks").read_text(encoding="utf-8")
     except OSError:
         return False
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
