@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,27 @@ def golden() -> Path:
     The directory is kept between runs and shared by parallel workers; it is unpacked anew when anything in it is
     no longer as it was.
     """
-    archives = sorted(ARCHIVES.glob("*.tar.xz"))
+    return _unpacked(ARCHIVES)
+
+
+@pytest.fixture(scope="session")
+def golden_kafka() -> Path:
+    """A Kafka data directory with what Kafka's classes say about it (``EXPECTED.jsonl``, ``DUMP``). Read only."""
+    return _unpacked(ARCHIVES / "kafka")
+
+
+@pytest.fixture(scope="session")
+def expected_kafka(golden_kafka: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of its ``EXPECTED.jsonl``, by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in (golden_kafka / "EXPECTED.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        found.setdefault(row["kind"], []).append(row)
+    return found
+
+
+def _unpacked(source: Path) -> Path:
+    archives = sorted(source.glob("*.tar.xz"))
     digest = hashlib.sha256(b"".join(archive.read_bytes() for archive in archives)).hexdigest()[:16]
     base = Path(tempfile.gettempdir()) / f"mqstore-golden-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
