@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import mqstore
-from interop import real_store
+from interop import jvm, real_store
 from mqstore import Message, kernels
 from mqstore.store.rebuild import rebuild
 
@@ -165,7 +165,7 @@ def measure_all(arguments: argparse.Namespace) -> list[Result]:
     for version in filter(None, arguments.versions.split(",")):
         try:
             peers[version] = real_store.prepare(version, scratch)
-        except real_store.Unavailable as error:
+        except jvm.Unavailable as error:
             print(f"no RocketMQ {version} beside: {error}", file=sys.stderr)
     results = []
     for row in rows():
