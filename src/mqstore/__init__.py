@@ -30,9 +30,9 @@ from mqstore.errors import (
 )
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record
+from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
-from mqstore.store.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.store import Store
 from mqstore.store.store import open_store as open
 from mqstore.store.view import StoreView

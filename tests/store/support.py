@@ -7,8 +7,8 @@ from typing import Any
 
 import mqstore
 from mqstore import Message, Store
+from mqstore.findings import Finding
 from mqstore.store.check import check_store
-from mqstore.store.findings import Finding
 
 SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 4096,

@@ -9,9 +9,9 @@ import typer
 
 from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output, progress_bar
+from mqstore.findings import Finding
 from mqstore.layout import delay
 from mqstore.store.check import check_store
-from mqstore.store.findings import Finding
 from mqstore.store.view import StoreView
 
 EXIT_COULD_NOT_LOOK = 2

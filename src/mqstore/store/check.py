@@ -15,13 +15,13 @@ from mqstore import errors, kernels
 from mqstore.files.inventory import Problem, ProblemKind
 from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
+from mqstore.findings import REOPEN, Finding, Severity
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import delay
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.store.check_index import IndexCheck
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
-from mqstore.store.findings import REOPEN, Finding, Severity
 from mqstore.store.log_reader import Chunk, LogDamage
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mqstore import errors
+from mqstore.findings import REOPEN, Severity
 from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import IndexEntry, index_keys, key_hash, tag_key_hash
 from mqstore.layout.record import Record
-from mqstore.store.findings import REOPEN, Severity
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.log_reader import Chunk
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqstore.layout.record import Record
-from mqstore.store.status import GetMessageStatus, PutMessageStatus
+from mqstore.status import GetMessageStatus, PutMessageStatus
 
 
 @dataclass(slots=True)

@@ -18,10 +18,10 @@ from mqstore.layout.index import index_keys, key_hash
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Record, decode_record
 from mqstore.layout.tags import TagExpression
+from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store.index_reader import IndexFileReader, find_candidates
 from mqstore.store.log_reader import LogReader
 from mqstore.store.message import GetResult, QueryResult
-from mqstore.store.status import BoundaryType, GetMessageStatus
 
 _READ_SPAN_BYTES = 1 << 20
 _READ_GAP_BYTES = 16 << 10

@@ -21,6 +21,7 @@ from mqstore.layout import delay
 from mqstore.layout.message_id import encode_message_id
 from mqstore.layout.record import Record
 from mqstore.layout.tags import TagExpression
+from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store import reading, view
 from mqstore.store.checkpoint import FileSizes
 from mqstore.store.commit_log import Appended, CommitLog, Pending
@@ -36,7 +37,6 @@ from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import LogEnd, Progress, Recovery
 from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.sizes import resolve_sizes
-from mqstore.store.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.view import TIME_MAX_MS
 from mqstore.store.write_back import WriteBack
 from mqstore.store.writer import prepare

@@ -17,6 +17,7 @@ from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank, Record
 from mqstore.layout.tags import TagExpression
+from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading
 from mqstore.store.checkpoint import load_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
@@ -26,7 +27,6 @@ from mqstore.store.message import GetResult, QueryResult, QueueInfo
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.settings import GroupProgress, Settings, group_progress
-from mqstore.store.status import BoundaryType, GetMessageStatus
 from mqstore.store.time_search import offset_at_by_file_times
 
 _UNITS_AT_A_TIME = 4096

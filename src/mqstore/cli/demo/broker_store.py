@@ -9,8 +9,8 @@ from pathlib import Path
 from mqstore.cli.demo.stage import Stage
 from mqstore.cli.output import body_text, time_text
 from mqstore.cli.stats import topic_totals
+from mqstore.findings import Finding
 from mqstore.store.check import check_store
-from mqstore.store.findings import Finding
 from mqstore.store.view import StoreView
 
 ARCHIVE = "broker-store.tar.xz"

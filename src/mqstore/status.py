@@ -1,4 +1,4 @@
-"""The answers that are no errors, under RocketMQ's names."""
+"""The answers that are no errors, under RocketMQ's names, for both layouts."""
 
 from __future__ import annotations
 

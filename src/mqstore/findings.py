@@ -26,9 +26,10 @@ class Finding:
 
     Attributes:
         severity: how bad it is.
-        area: ``log``, ``queue``, ``index``, ``checkpoint`` or ``config``.
+        area: ``log``, ``queue``, ``index``, ``checkpoint`` or ``config``; of a Kafka log also ``transactions`` and
+            ``producers``.
         path: the file or directory.
-        offset: physical offset (log), queue offset (queue), entry number (index), or None.
+        offset: physical offset or position in the file (log), queue offset (queue), entry number (index), or None.
         message: what is wrong, one sentence.
         expected: what should be there, or None.
         found: what is there, or None.
