@@ -24,6 +24,7 @@ class MappedFile:
         size_bytes: its fixed length.
         start: offset of its first byte in the queue of files it belongs to; 0 for a file that stands alone.
         buffer: the map; valid until :meth:`close`.
+        reserved_to: bytes before this position are safe to write.
     """
 
     def __init__(self, path: Path, size_bytes: int, *, start: int = 0, create: bool = False) -> None:
@@ -56,7 +57,7 @@ class MappedFile:
             if create:
                 path.unlink(missing_ok=True)
             raise
-        self._reserved_to = 0
+        self.reserved_to = 0
 
     @staticmethod
     def _open(path: Path) -> int:
@@ -77,16 +78,16 @@ class MappedFile:
         Raises:
             DiskFullError: the device has no room for them. Nothing was written.
         """
-        if end <= self._reserved_to:
+        if end <= self.reserved_to:
             return
         target = min(self.size_bytes, end + RESERVE_WINDOW_BYTES)
         try:
-            durable.reserve(self._fd, self._reserved_to, target, self.path)
+            durable.reserve(self._fd, self.reserved_to, target, self.path)
         except errors.DiskFullError:
             # The window may be more than what is left although the message itself still fits.
             target = end
-            durable.reserve(self._fd, self._reserved_to, target, self.path)
-        self._reserved_to = target
+            durable.reserve(self._fd, self.reserved_to, target, self.path)
+        self.reserved_to = target
 
     def sync(self) -> None:
         """Force everything written so far to the device."""

@@ -16,6 +16,7 @@ from mqstore.kernels.api import (
     IndexSlots,
     Kernels,
     LogColumns,
+    LogTail,
     PreparedMessage,
     QueueRun,
     Stop,
@@ -52,6 +53,7 @@ host_text = _chosen.host_text
 index_find = _chosen.index_find
 index_put = _chosen.index_put
 index_slots = _chosen.index_slots
+log_tail = _chosen.log_tail
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
 physical_offsets = _chosen.physical_offsets
@@ -70,6 +72,7 @@ __all__ = [
     "IndexSlots",
     "Kernels",
     "LogColumns",
+    "LogTail",
     "PreparedMessage",
     "QueueRun",
     "Stop",
@@ -83,6 +86,7 @@ __all__ = [
     "index_find",
     "index_put",
     "index_slots",
+    "log_tail",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",

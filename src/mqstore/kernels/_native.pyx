@@ -13,6 +13,7 @@ include "native/scan.pxi"
 include "native/dispatch.pxi"
 include "native/index.pxi"
 include "native/put.pxi"
+include "native/tail.pxi"
 include "native/arrow.pxi"
 include "native/arrow_hosts.pxi"
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
-from mqstore.kernels.api import PreparedMessage
+from mqstore.kernels.api import LogTail, PreparedMessage
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.record import encode_blank
 
@@ -45,18 +45,20 @@ class Appended:
 class CommitLog:
     """Appends records to the log's newest file and rolls to the next.
 
+    Ordinary messages do not come here: they are put through ``tail``, which writes into the file and the space that
+    were made ready here. While :meth:`append` is at work the tail is closed to them.
+
     Attributes:
-        end_offset: where the next record goes.
+        tail: where the log ends. Store times in it never go back, whatever the clock does.
         flushed_offset: everything before it is on the device.
-        last_timestamp_ms: store time of the newest record; the next one is never earlier, whatever the clock does.
-        last_record_offset: physical offset of the newest record, -1 when there is none.
         failure: the error of a sync that failed. It is final: the pages it was about may be lost although a second
             sync would answer success, so nothing is appended or acknowledged any more.
     """
 
-    def __init__(self, directory: Path, file_size: int, on_roll: Callable[[], None]) -> None:
+    def __init__(self, directory: Path, file_size: int, tail: LogTail, on_roll: Callable[[], None]) -> None:
         self._directory = directory
         self.file_size = file_size
+        self.tail = tail
         self._on_roll = on_roll
         self._lock = threading.Lock()
         self._file: MappedFile | None = None
@@ -64,29 +66,31 @@ class CommitLog:
         self._sync_lock = threading.Lock()
         self._closed = False
         self.failure: errors.MqstoreError | None = None
-        self.end_offset = 0
         self.flushed_offset = 0
-        self.last_timestamp_ms = 0
-        self.last_record_offset = -1
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset at which the next record goes."""
+        return self.tail.end_offset
 
     def open_at(self, end_offset: int, last_timestamp_ms: int, last_record_offset: int) -> None:
         """Go on at ``end_offset``, which recovery has found to be the end of the log and made durable."""
-        self.end_offset = self.flushed_offset = end_offset
-        self.last_timestamp_ms = last_timestamp_ms
-        self.last_record_offset = last_record_offset
+        self.tail.end_offset = self.flushed_offset = end_offset
+        self.tail.last_timestamp_ms = last_timestamp_ms
+        self.tail.last_record_offset = last_record_offset
         start = end_offset - end_offset % self.file_size
         path = self._path(start)
         if path.exists():
-            self._file = MappedFile(path, self.file_size, start=start)
+            self._use(MappedFile(path, self.file_size, start=start))
 
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:020d}"
 
-    def append(self, records: Sequence[Pending], next_offsets: dict[tuple[str, int], int]) -> list[Appended]:
+    def append(self, records: Sequence[Pending]) -> list[Appended]:
         """Append ``records`` one behind the other into one file and give each its place.
 
-        Queue offsets are taken from ``next_offsets`` under the same lock, and only when all records are written: a
-        failed append leaves no trace.
+        Queue offsets are taken from the tail under the same lock, and only when all records are written: a failed
+        append leaves no trace.
 
         Raises:
             DiskFullError: no space; nothing was appended.
@@ -103,22 +107,32 @@ class CommitLog:
                 hint="put smaller batches, or raise mapped_file_size_commit_log",
             )
         with self._lock:
-            self._check_writable()
-            file = self._room_for(total)
-            position = self.end_offset - file.start
-            file.reserve(position + total)
-            timestamp_ms = max(time.time_ns() // 1_000_000, self.last_timestamp_ms)
-            offsets, taken = _queue_offsets(records, next_offsets)
-            self._write(file, position, total, records, offsets, timestamp_ms)
-            next_offsets.update(taken)
-            results = []
-            for record, queue_offset in zip(records, offsets, strict=True):
-                results.append(Appended(file.start + position, record.size_bytes, queue_offset, timestamp_ms))
-                position += record.size_bytes
-            self.last_timestamp_ms = timestamp_ms
-            self.last_record_offset = results[-1].physical_offset
-            self.end_offset += total
-            return results
+            self.tail.is_open = False
+            try:
+                return self._append(records, total)
+            finally:
+                self.tail.is_open = self.failure is None and not self._closed
+
+    def _append(self, records: Sequence[Pending], total: int) -> list[Appended]:
+        self._check_writable()
+        tail = self.tail
+        file = self._room_for(total)
+        position = tail.end_offset - file.start
+        file.reserve(position + total)
+        tail.allow(file.start + file.reserved_to)
+        timestamp_ms = max(time.time_ns() // 1_000_000, tail.last_timestamp_ms)
+        offsets, taken = _queue_offsets(records, tail.next_offsets)
+        self._write(file, position, total, records, offsets, timestamp_ms)
+        for (topic, queue_id), offset in taken.items():
+            set_next_offset(tail.next_offsets, topic, queue_id, offset)
+        results = []
+        for record, queue_offset in zip(records, offsets, strict=True):
+            results.append(Appended(file.start + position, record.size_bytes, queue_offset, timestamp_ms))
+            position += record.size_bytes
+        tail.last_timestamp_ms = timestamp_ms
+        tail.last_record_offset = results[-1].physical_offset
+        tail.end_offset += total
+        return results
 
     def _check_writable(self) -> None:
         if self._closed:
@@ -135,6 +149,7 @@ class CommitLog:
         """Let no record in any more; what is being appended now is finished first."""
         with self._lock:
             self._closed = True
+            self.tail.is_open = False
 
     def _write(
         self,
@@ -161,7 +176,7 @@ class CommitLog:
         """The file in which ``size_bytes`` fit behind the log's end, closing the present one if they do not."""
         file = self._file
         if file is None:
-            file = self._file = self._create(self.end_offset - self.end_offset % self.file_size)
+            file = self._use(self._create(self.end_offset - self.end_offset % self.file_size))
         room = file.start + self.file_size - self.end_offset
         if size_bytes + BLANK_SIZE <= room:
             return file
@@ -172,10 +187,17 @@ class CommitLog:
         if room >= BLANK_SIZE:
             file.buffer[position : position + BLANK_SIZE] = encode_blank(room)
         self._unsynced.append(file)
-        self._file = following
-        self.end_offset = following.start
+        self._use(following)
+        self.tail.end_offset = following.start
         self._on_roll()
         return following
+
+    def _use(self, file: MappedFile) -> MappedFile:
+        """Make ``file`` the one that is written to."""
+        self.tail.detach()
+        self.tail.attach(file.buffer, file.start)
+        self._file = file
+        return file
 
     def _create(self, start: int) -> MappedFile:
         path = self._path(start)
@@ -216,7 +238,9 @@ class CommitLog:
                 if current is not None and target > self.flushed_offset:
                     current.sync()
             except errors.MqstoreError as error:
-                self.failure = error
+                with self._lock:
+                    self.failure = error
+                    self.tail.is_open = False
                 raise
             self.flushed_offset = max(self.flushed_offset, target)
             return target
@@ -226,6 +250,7 @@ class CommitLog:
         try:
             self.sync()
         finally:
+            self.tail.detach()
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -235,8 +260,16 @@ class CommitLog:
         return self.flushed_offset >= self.end_offset
 
 
+def set_next_offset(next_offsets: dict[str, list[int]], topic: str, queue_id: int, offset: int) -> None:
+    """Note where a queue goes on."""
+    queues = next_offsets.setdefault(topic, [])
+    if queue_id >= len(queues):
+        queues.extend([0] * (queue_id + 1 - len(queues)))
+    queues[queue_id] = offset
+
+
 def _queue_offsets(
-    records: Sequence[Pending], next_offsets: dict[tuple[str, int], int]
+    records: Sequence[Pending], next_offsets: dict[str, list[int]]
 ) -> tuple[list[int], dict[tuple[str, int], int]]:
     """The queue offset of each record, and where each queue concerned goes on after them."""
     taken: dict[tuple[str, int], int] = {}
@@ -248,7 +281,9 @@ def _queue_offsets(
             continue
         offset = taken.get(key)
         if offset is None:
-            offset = next_offsets.get(key, 0)
+            topic, queue_id = key
+            queues = next_offsets.get(topic, [])
+            offset = queues[queue_id] if queue_id < len(queues) else 0
         offsets.append(offset)
         taken[key] = offset + 1
     return offsets, taken

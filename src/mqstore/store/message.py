@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mqstore.layout.record import Record
 from mqstore.status import GetMessageStatus, PutMessageStatus
@@ -47,8 +48,7 @@ class Message:
     wait_store_msg_ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(NamedTuple):
     """Where a message was stored. ``topic`` and ``queue_id`` are the schedule queue's for a delayed message."""
 
     status: PutMessageStatus

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import stat
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mqstore import errors
+from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
@@ -24,7 +24,7 @@ from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store import reading, view
 from mqstore.store.checkpoint import FileSizes
-from mqstore.store.commit_log import Appended, CommitLog, Pending
+from mqstore.store.commit_log import Appended, CommitLog, Pending, set_next_offset
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
 from mqstore.store.flush import FlushService
@@ -39,9 +39,21 @@ from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.sizes import resolve_sizes
 from mqstore.store.view import TIME_MAX_MS
 from mqstore.store.write_back import WriteBack
-from mqstore.store.writer import prepare
+from mqstore.store.writer import MAX_QUEUE_ID, prepare
 
 _log = logging.getLogger(__name__)
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A child has the files of its parent's stores, but neither their threads nor the right to write."""
+    for store in _open_stores:
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Store:
@@ -59,7 +71,8 @@ class Store:
         self.path = Path(path)
         self.config = config
         self.paths = StorePaths(self.path)
-        self._pid = os.getpid()
+        self._is_child = False
+        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._closed = False
         self._close_guard = threading.Lock()
         self._prepare_directory()
@@ -69,6 +82,7 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
+        _open_stores.add(self)
 
     def _prepare_directory(self) -> None:
         mode = mode_of(self.path)
@@ -114,10 +128,15 @@ class Store:
         self._maintenance.start()
 
     def _open_log(self, end: LogEnd) -> None:
-        self._commit_log = CommitLog(self.paths.commit_log, self.sizes.commit_log, self.log.refresh)
+        config = self.config
+        self._tail = kernels.log_tail(
+            Message, PutResult, PutMessageStatus.PUT_OK, config.store_host, config.max_message_size
+        )
+        for queue in self._queues.all():
+            if queue.queue_id <= MAX_QUEUE_ID:
+                set_next_offset(self._tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
+        self._commit_log = CommitLog(self.paths.commit_log, self.sizes.commit_log, self._tail, self.log.refresh)
         self._commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
-        self._next_offsets = {(queue.topic, queue.queue_id): queue.max_offset for queue in self._queues.all()}
-        self._rotation: dict[str, itertools.count[int]] = {}
 
     def _mark_running(self) -> None:
         durable.replace_file(self.paths.abort, b"")
@@ -139,7 +158,14 @@ class Store:
             NotWritableError: the store no longer takes messages, because a sync failed.
             StoreClosedError: the store is closed, or was opened by the parent of this process.
         """
-        return self.put_batch([message])[0]
+        self._check_open()
+        result = self._tail.put(message)
+        if result is None:
+            return self._put_plainly([message])[0]
+        self._dispatch.notify()
+        if self._is_sync and message.wait_store_msg_ok:
+            return self._when_flushed([result])[0]
+        return result
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store ``messages`` in order, with one append and one sync: all of them or none.
@@ -148,22 +174,38 @@ class Store:
         :meth:`put`; an error names the place of the message concerned.
         """
         self._check_open()
+        messages = list(messages)
         if not messages:
             return []
+        results = self._tail.put_batch(messages)
+        if results is None:
+            return self._put_plainly(messages)
+        self._dispatch.notify()
+        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
+            return self._when_flushed(results)
+        return results
+
+    def _put_plainly(self, messages: list[Message]) -> list[PutResult]:
+        """Put what the log's tail does not take by itself, or find out what is wrong with it."""
         for message in messages:
             if not isinstance(message, Message):
                 raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
         pending = [self._prepare(message, number) for number, message in enumerate(messages)]
-        appended = self._commit_log.append(pending, self._next_offsets)
+        appended = self._commit_log.append(pending)
         self._dispatch.notify()
         for message, one in zip(messages, pending, strict=True):
             self.settings.ensure_topic(message.topic, one.target_queue_id + 1, self.config)
-        status = PutMessageStatus.PUT_OK
-        if self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH and any(m.wait_store_msg_ok for m in messages):
-            last = appended[-1]
-            if not self._flush.wait_for(last.physical_offset + last.size_bytes):
-                status = PutMessageStatus.FLUSH_DISK_TIMEOUT
-        return [_result(status, one, place) for one, place in zip(pending, appended, strict=True)]
+            self._tail.queue_counts[message.topic] = self.settings.queue_count(message.topic, self.config)
+        results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
+        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
+            return self._when_flushed(results)
+        return results
+
+    def _when_flushed(self, results: list[PutResult]) -> list[PutResult]:
+        """Wait for the sync that covers the last of ``results``; another status for all when it takes too long."""
+        if self._flush.wait_for(results[-1].physical_offset + results[-1].size_bytes):
+            return results
+        return [result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT) for result in results]
 
     def _prepare(self, message: Message, number: int) -> Pending:
         try:
@@ -178,10 +220,9 @@ class Store:
         queues = self.settings.queue_count(message.topic, self.config)
         if message.queue_id is not None:
             return message.queue_id
-        turn = self._rotation.get(message.topic)
-        if turn is None:
-            turn = self._rotation.setdefault(message.topic, itertools.count())
-        return next(turn) % queues
+        turn = self._tail.turns.get(message.topic, 0)
+        self._tail.turns[message.topic] = turn + 1
+        return turn % queues
 
     # -- reading
 
@@ -361,7 +402,7 @@ class Store:
                 open recovers as after a crash.
         """
         with self._close_guard:
-            if self._closed or self._pid != os.getpid():
+            if self._closed or self._is_child:
                 return
             self._closed = True
         try:
@@ -390,10 +431,15 @@ class Store:
         else:
             self._write_back.sync_queues()
 
+    def leave_to_parent(self) -> None:
+        """Refuse all work: this process is a fork of the one that opened the store."""
+        self._is_child = True
+        self._tail.is_open = False
+
     def _check_open(self) -> None:
         if self._closed:
             raise errors.StoreClosedError("the store is closed", path=self.path, hint="open it again")
-        if self._pid != os.getpid():
+        if self._is_child:
             raise errors.StoreClosedError(
                 "the store was opened before a fork",
                 path=self.path,
@@ -410,10 +456,10 @@ class Store:
         self.close()
 
 
-def _result(status: PutMessageStatus, pending: Pending, place: Appended) -> PutResult:
+def _result(pending: Pending, place: Appended) -> PutResult:
     fields = pending.fields
     return PutResult(
-        status,
+        PutMessageStatus.PUT_OK,
         encode_message_id(fields[8], place.physical_offset),
         fields[0].decode(),
         fields[3],

@@ -15,6 +15,7 @@ from mqstore.kernels.pure.dispatch import queue_runs, select_units
 from mqstore.kernels.pure.index import index_find, index_put, index_slots
 from mqstore.kernels.pure.put import put_batch, put_message
 from mqstore.kernels.pure.scan import resync, scan
+from mqstore.kernels.pure.tail import log_tail
 
 NAME = "pure"
 
@@ -27,6 +28,7 @@ __all__ = [
     "index_find",
     "index_put",
     "index_slots",
+    "log_tail",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",
