@@ -39,7 +39,7 @@ from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.sizes import resolve_sizes
 from mqstore.store.view import TIME_MAX_MS
 from mqstore.store.write_back import WriteBack
-from mqstore.store.writer import MAX_QUEUE_ID, prepare
+from mqstore.store.writer import MAX_QUEUE_ID, check_topic, prepare
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Store:
             StoreClosedError: the store is closed, or was opened by the parent of this process.
         """
         self._check_open()
-        result = self._tail.put(message)
+        result: PutResult | None = self._tail.put(message)
         if result is None:
             return self._put_plainly([message])[0]
         self._dispatch.notify()
@@ -209,6 +209,7 @@ class Store:
 
     def _prepare(self, message: Message, number: int) -> Pending:
         try:
+            check_topic(message.topic)
             return prepare(message, self._choose_queue(message), self.config, max(self._delay_table))
         except errors.MessageIllegalError as error:
             if number:

@@ -33,7 +33,7 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     """Check ``message`` and encode what does not depend on its place.
 
     Args:
-        message: what the producer gave.
+        message: what the producer gave; its topic has passed :func:`check_topic`.
         queue_id: the queue chosen for it.
         config: limits and hosts.
         max_delay_level: the highest level there is; higher ones count as this one.
@@ -41,7 +41,6 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     Raises:
         MessageIllegalError: a limit is broken; the message says which and by how much.
     """
-    check_topic(message.topic)
     _check_numbers(message, queue_id)
     body = _body(message, config)
     topic, target_queue_id, properties = message.topic, queue_id, _properties(message)
@@ -79,6 +78,8 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
 
 def check_topic(topic: str) -> None:
     """Raise MessageIllegalError unless producers may use ``topic``."""
+    if not isinstance(topic, str):
+        raise errors.MessageIllegalError("topic is not text", expected="str", found=repr(topic))
     size = len(topic.encode("utf-8", "surrogatepass"))
     if not 0 < size <= c.MAX_TOPIC_SIZE_V1:
         raise errors.MessageIllegalError(

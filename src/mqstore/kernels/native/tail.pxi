@@ -54,7 +54,10 @@ cdef struct Ready:
     int64_t properties_at
     int64_t properties_size
     int64_t size
+    # What taking it back needs. Both objects are held elsewhere.
     PyObject* next_offsets
+    PyObject* topic_name
+    int64_t turn
 
 
 cdef struct Property:
@@ -170,12 +173,14 @@ cdef class LogTail:
         )
 
     cdef int take_back(self) except -1:
-        """Undo the queue offsets that staging has taken, newest first."""
+        """Undo what staging has taken, newest first."""
         cdef Ready* one
         while self.count > 0:
             self.count -= 1
             one = self.ready + self.count
             (<list> one.next_offsets)[one.head.queue_id] = one.head.queue_offset
+            if one.turn >= 0:
+                self.turns[<object> one.topic_name] = one.turn
         return 0
 
     cdef int room(self, int64_t more) except -1:
@@ -235,6 +240,7 @@ cdef class LogTail:
             return False
         if turn >= 0:
             self.turns[topic] = turn + 1
+        one.turn, one.topic_name = turn, <PyObject*> topic
         one.next_offsets = <PyObject*> offsets  # held by the dict, from which none is ever removed
         one.head.queue_id = <int32_t> queue
         one.head.queue_offset = (<list> offsets)[queue]
