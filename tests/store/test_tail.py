@@ -151,8 +151,8 @@ def test_many_threads_fill_each_queue_without_holes(tmp_path: Path) -> None:
     with open_small(tmp_path / "store", default_topic_queue_nums=2, mapped_file_size_commit_log=65536) as store:
 
         def produce(thread: int) -> None:
-            for number in range(1500):
-                results.append(store.put(Message("t", b"%d/%d" % (thread, number), queue_id=number % 2)))
+            messages = [Message("t", b"%d/%d" % (thread, number), queue_id=number % 2) for number in range(1500)]
+            results.extend(store.put(message) for message in messages)
 
         threads = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
         for thread in threads:
