@@ -55,6 +55,11 @@ class RealKafka:
         """Append about ``count`` records of every kind to ``directory``, new or not; with ``crash`` never close it."""
         return self._run(["write-crash" if crash else "write", str(directory), str(seed), str(count)], config)
 
+    def internal_topics(self) -> list[dict[str, Any]]:
+        """Keys and values of the broker's own topics in every version, with what they say; 3.x only."""
+        records: list[dict[str, Any]] = self._run(["internal-topics"], {})["records"]
+        return records
+
     def dump(self, files: Iterable[Path]) -> tuple[str, list[str]]:
         """What Kafka's dump tool prints of ``files``, and the lines in which it finds fault with them."""
         said = self._run(["dump", *map(str, files)], {})

@@ -69,6 +69,10 @@ final class Version {
         kafka.tools.DumpLogSegments.main(arguments);
     }
 
+    static List<Object> internalTopics() {
+        return InternalTopics.all();
+    }
+
     static int epoch(EpochEntry entry) {
         return entry.epoch;
     }
