@@ -32,9 +32,12 @@ from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record
 from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.config import FlushDiskType, StoreConfig
+from mqstore.store.consumer import Consumer
+from mqstore.store.expiry import DiskBand, ExpiryReport
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.store import Store
 from mqstore.store.store import open_store as open
+from mqstore.store.transactions import Transaction, TransactionState
 from mqstore.store.view import StoreView
 from mqstore.store.view import StoreView as inspect
 
@@ -42,11 +45,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BoundaryType",
+    "Consumer",
     "CorruptConfigError",
     "CorruptFileError",
     "CorruptRecordError",
     "DamageError",
+    "DiskBand",
     "DiskFullError",
+    "ExpiryReport",
     "FlushDiskType",
     "GetMessageStatus",
     "GetResult",
@@ -67,6 +73,8 @@ __all__ = [
     "StoreIOError",
     "StoreLockedError",
     "StoreView",
+    "Transaction",
+    "TransactionState",
     "UsageError",
     "inspect",
     "open",

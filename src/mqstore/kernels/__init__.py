@@ -16,7 +16,6 @@ from mqstore.kernels.api import (
     IndexSlots,
     Kernels,
     LogColumns,
-    LogTail,
     PreparedMessage,
     QueueRun,
     Stop,
@@ -24,6 +23,7 @@ from mqstore.kernels.api import (
     StringMaps,
     Strings,
 )
+from mqstore.kernels.tail_api import LogTail
 
 
 def _pure() -> Kernels:

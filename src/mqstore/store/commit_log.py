@@ -16,7 +16,8 @@ from typing import NamedTuple
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
-from mqstore.kernels.api import LogTail, PreparedMessage
+from mqstore.kernels.api import PreparedMessage
+from mqstore.kernels.tail_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.record import encode_blank
 
@@ -65,6 +66,7 @@ class CommitLog:
         self._unsynced: list[MappedFile] = []
         self._sync_lock = threading.Lock()
         self._closed = False
+        self._disk_full = False
         self.failure: errors.MqstoreError | None = None
         self.flushed_offset = 0
 
@@ -93,7 +95,7 @@ class CommitLog:
         append leaves no trace.
 
         Raises:
-            DiskFullError: no space; nothing was appended.
+            DiskFullError: no space, or nearly none; nothing was appended.
             MessageIllegalError: the records do not fit into an empty file.
             NotWritableError: a sync failed before.
             StoreClosedError: :meth:`stop_appends` was called.
@@ -111,7 +113,7 @@ class CommitLog:
             try:
                 return self._append(records, total)
             finally:
-                self.tail.is_open = self.failure is None and not self._closed
+                self.tail.is_open = self.failure is None and not self._closed and not self._disk_full
 
     def _append(self, records: Sequence[Pending], total: int) -> list[Appended]:
         self._check_writable()
@@ -144,6 +146,19 @@ class CommitLog:
                 found=str(self.failure),
                 hint="close the store, mend the device, and open it again",
             )
+        if self._disk_full:
+            raise errors.DiskFullError(
+                "the store takes no messages while its disk is nearly full",
+                path=self._directory,
+                hint="make room, remove old files with Store.expire, or raise disk_space_warning_level_ratio",
+            )
+
+    def set_disk_full(self, full: bool) -> None:
+        """Take no messages while the disk is nearly full, and take them again when it is not."""
+        with self._lock:
+            self._disk_full = full
+            if full:
+                self.tail.is_open = False  # the plain path opens it again
 
     def stop_appends(self) -> None:
         """Let no record in any more; what is being appended now is finished first."""

@@ -66,6 +66,32 @@ class StoreConfig:
     max_msgs_num_batch: int = 64
     """Most messages one key query gives, unless it asks for more."""
 
+    schedule_message_enable: bool = True
+    """Deliver delayed messages when they are due. Ours; a master broker always does, a slave never."""
+    transaction_time_out: int = 6_000
+    """Milliseconds a half message is left alone before its producer's checker is asked about it."""
+    transaction_check_max: int = 15
+    """How often the checker is asked; then the message goes to ``TRANS_CHECK_MAX_TIME_TOPIC``."""
+    transaction_check_interval: int = 60_000
+
+    expire_automatically: bool = False
+    """Remove old files as a broker does, by the settings below; on in a configuration read from ``broker.conf``. Ours:
+    an embedded store whose owner did not ask for it loses nothing (``Store.expire`` does it by hand)."""
+    file_reserved_time: int = 72
+    """Hours that a log file is kept after its last write."""
+    delete_when: str = "04"
+    """Hours of the day, local time, two digits, separated by ``;``, at which old files are removed."""
+    disk_max_used_space_ratio: int = 75
+    """Percent of the disk in use above which old files are removed at any hour; 10 to 95."""
+    disk_space_clean_forcibly_ratio: int = 85
+    """Percent above which the oldest files are removed whatever their age."""
+    disk_space_warning_level_ratio: int = 90
+    """Percent above which no message is taken."""
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval: int = 10_000
+    delete_file_batch_max: int = 10
+    """Most log files removed in one round."""
+
     broker_name: str = "DEFAULT_BROKER"
     broker_ip1: str = "127.0.0.1"
     listen_port: int = 10911
@@ -98,6 +124,9 @@ class StoreConfig:
         except ValueError:
             raise _bad_value("flush_disk_type", "SYNC_FLUSH or ASYNC_FLUSH", self.flush_disk_type) from None
         delay.parse_delay_levels(self.message_delay_level)
+        if not all(re.fullmatch("[01][0-9]|2[0-3]", hour) for hour in self.delete_when.split(";")):
+            raise _bad_value("delete_when", "hours of two digits, as 04 or 04;16", self.delete_when)
+        object.__setattr__(self, "disk_max_used_space_ratio", min(95, max(10, self.disk_max_used_space_ratio)))
         encode_host(f"{self.broker_ip1}:{self.listen_port}")
 
     @cached_property
@@ -134,7 +163,7 @@ class StoreConfig:
         except OSError as error:
             raise errors.from_os_error(error, "read configuration", path) from error
         fields = {_camel(field.name): field for field in dataclasses.fields(cls)}
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = {"expire_automatically": True}
         for key, value in parse_properties(text).items():
             if key in fields:
                 settings[fields[key].name] = _convert(str(fields[key].type), value, key)
@@ -147,13 +176,13 @@ BROKER_ONLY_KEYS = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable autoCreateSubscriptionGroup bitMapLengthConsumeQueueExt
     brokerClusterName brokerId brokerIP2 brokerPermission brokerRole brokerTopicEnable checkCRCOnRecover
-    cleanFileForciblyEnable cleanResourceInterval clusterTopicEnable commitCommitLogLeastPages
+    clusterTopicEnable commitCommitLogLeastPages
     commitCommitLogThoroughInterval commitIntervalCommitLog debugLockEnable defaultQueryMaxNum
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteWhen destroyMapedFileIntervalForcibly
-    diskFallRecorded diskMaxUsedSpaceRatio duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
+    diskFallRecorded duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
     enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
     enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
-    fetchNamesrvAddrByAddressServer fileReservedTime filterDataCleanTimeSpan filterSupportRetry
+    fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterSupportRetry
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushConsumerOffsetInterval flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval
     haListenPort haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
@@ -163,8 +192,8 @@ BROKER_ONLY_KEYS = frozenset(
     queryMessageThreadPoolNums readOnlyCommitLogStorePaths redeleteHangedFileInterval registerNameServerPeriod
     rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
     slaveTimeout storeCheckpoint storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex
-    storePathRootDir timerWheelEnable traceTopicEnable transactionCheckInterval transactionCheckMax
-    transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    storePathRootDir timerWheelEnable traceTopicEnable
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useReentrantLockWhenPutMessage warmMapedFileEnable
     """.split()  # noqa: SIM905
 )

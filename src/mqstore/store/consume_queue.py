@@ -37,6 +37,7 @@ class ConsumeQueue(QueueReader):
         super().__init__(topic, queue_id, directory, pool, file_size)
         self._size = file_size
         self._unsynced_guard = threading.Lock()
+        self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some
         self._unsynced: set[Path] = set()  # files, and the directory when names in it changed
         self.min_offset = 0
         self.max_offset = 0
@@ -114,7 +115,7 @@ class ConsumeQueue(QueueReader):
     def _create(self, start: int) -> FileEntry:
         durable.make_directories(self.directory)
         entry = FileEntry(start, self.directory / f"{start:020d}", self._size)
-        with self._pool.created(entry.path, self._size):
+        with self._pool.created(entry.path, self._size), self._list_guard:
             self._list([*self.inventory.entries, entry])
         return entry
 
@@ -165,6 +166,19 @@ class ConsumeQueue(QueueReader):
         self.max_offset = max_offset
         self.min_offset = min(self.min_offset, max_offset)
         return changed
+
+    def expire(self, log_min: int) -> None:
+        """Begin at the first unit whose record is at or behind ``log_min``, and remove the files before it.
+
+        The newest file stays, so that the queue goes on where it was even when nothing is left in it.
+        """
+        end = self.max_offset
+        self.min_offset = max(self.min_offset, min(end, self.find_min(log_min, end)))
+        for entry in self.inventory.entries[:-1]:
+            if entry.start + self._size > self.min_offset * QUEUE_UNIT_SIZE:
+                return
+            with self._list_guard:
+                self._remove(entry)
 
     def _remove(self, entry: FileEntry) -> None:
         durable.remove_file(entry.path)

@@ -36,6 +36,7 @@ class QueueTable:
         self._pool = pool
         self._file_size = file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._of_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._refused: set[str] = set()
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -59,6 +60,8 @@ class QueueTable:
         directory = self._paths.queue(topic, queue_id)
         queue = ConsumeQueue(topic, queue_id, directory, self._pool, self._file_size)
         self._queues[topic, queue_id] = queue
+        # A new dict, because other threads may be going through the old one.
+        self._of_topic[topic] = {**self._of_topic.get(topic, {}), queue_id: queue}
         return queue
 
     def all(self) -> list[ConsumeQueue]:
@@ -67,7 +70,8 @@ class QueueTable:
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of one topic, ordered by id."""
-        return [queue for queue in self.all() if queue.topic == topic]
+        queues = self._of_topic.get(topic, {})
+        return [queues[queue_id] for queue_id in sorted(queues)]
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,11 @@ class DispatchService:
         with self._progress:
             self._progress.wait_for(is_over, timeout_s)
         return self._dispatcher.offset >= physical_offset
+
+    def wait_past(self, physical_offset: int, timeout_s: float) -> bool:
+        """Wait until something behind ``physical_offset`` is dispatched; False when that took longer."""
+        with self._progress:
+            return self._progress.wait_for(lambda: self._dispatcher.offset > physical_offset, timeout_s)
 
     def stop(self) -> bool:
         """Dispatch what is left and end the thread; False when something could not be dispatched."""

@@ -143,6 +143,22 @@ class IndexWriter:
         if current is not None and current not in full:
             current.sync()
 
+    def expire(self, log_min: int) -> list[Path]:
+        """Remove the files all of whose records lie before physical offset ``log_min``; the newest one stays."""
+        unsynced = {file.path for file in self._unsynced_full}
+        removed = []
+        for path in self.paths[:-1]:
+            with open(path, "rb") as file:
+                header = layout.decode_header(file.read(layout.INDEX_HEADER.size))
+            if header.end_physical_offset >= log_min or path in unsynced:
+                break
+            durable.remove_file(path)
+            removed.append(path)
+        if removed:
+            self.paths = [path for path in self.paths if path not in removed]
+            durable.sync_directory(self._directory)
+        return removed
+
     def close(self) -> None:
         """Sync and close."""
         self.sync()

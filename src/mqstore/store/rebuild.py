@@ -21,11 +21,11 @@ from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
 from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
+from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
 from mqstore.store.salvage import Loss, salvage_log
 from mqstore.store.sizes import resolve_sizes
-from mqstore.store.store import Store
 from mqstore.store.view import StoreView, check_is_store
 
 
@@ -121,7 +121,7 @@ def _rebuild_copy(
     if on_loss is not None:
         final = StorePaths(output).commit_log
         salvage_log(stage.commit_log, lambda loss: on_loss(dataclasses.replace(loss, path=final / loss.path.name)))
-    Store(stage.root, config, on_progress).close()
+    put_in_order(stage.root, config, on_progress)
     if mode:
         output.rmdir()
     stage.root.rename(output.absolute())
@@ -141,7 +141,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
     finally:
         lock.release()
     try:
-        Store(paths.root, config, on_progress).close()
+        put_in_order(paths.root, config, on_progress)
     except errors.StoreLockedError:
         raise  # a writer came in between: it builds the queues now, and they are its own
     except BaseException:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mqstore import errors
+from mqstore.layout.config_beans import SubscriptionGroupConfig
 from mqstore.layout.config_files import (
     ConsumerOffsets,
     DelayOffsets,
@@ -19,9 +21,21 @@ from mqstore.layout.config_files import (
     offset_key,
     split_offset_key,
 )
+from mqstore.layout.constants import DLQ_PREFIX, HALF_TOPIC, OP_HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from mqstore.store import settings_file
 from mqstore.store.config import StoreConfig
 from mqstore.store.message import QueueInfo
+from mqstore.store.paths import is_legal_topic
+
+_log = logging.getLogger(__name__)
+
+MAX_GROUP_SIZE = 119
+"""So that ``%RETRY%`` and the group's name are together a legal topic."""
+
+
+def has_one_queue(topic: str) -> bool:
+    """Whether the store itself keeps ``topic``, for retries, dead letters or transactions: those have one queue."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic in (HALF_TOPIC, OP_HALF_TOPIC)
 
 
 class _Content(Protocol):
@@ -51,14 +65,18 @@ class _File(Generic[ContentT]):
         self._content = content
         self._changed = True
 
-    def save(self) -> None:
-        if self._changed and self._content is not None:
+    def is_changed(self) -> bool:
+        return self._changed
+
+    def save(self, content: ContentT) -> None:
+        """Write ``content``, which :meth:`get` gave; what was put since then stays to be saved."""
+        if content is self._content:
             self._changed = False
-            try:
-                settings_file.save(self._path, self._content.encode(), self._decode)
-            except BaseException:
-                self._changed = True
-                raise
+        try:
+            settings_file.save(self._path, content.encode(), self._decode)
+        except BaseException:
+            self._changed = True
+            raise
 
 
 class Settings:
@@ -66,6 +84,7 @@ class Settings:
 
     def __init__(self, directory: Path) -> None:
         self._guard = threading.RLock()
+        self._saving = threading.Lock()
         self._topics = _File(directory / "topics.json", TopicConfigs.decode, TopicConfigs)
         self._groups = _File(directory / "subscriptionGroup.json", SubscriptionGroups.decode, SubscriptionGroups)
         self._offsets = _File(directory / "consumerOffset.json", ConsumerOffsets.decode, ConsumerOffsets)
@@ -80,11 +99,21 @@ class Settings:
         for file in (self._topics, self._groups, self._offsets, self._delays):
             file.get()
 
-    def save(self) -> None:
-        """Write the files that were changed."""
-        with self._guard:
-            for file in (self._topics, self._groups, self._offsets, self._delays):
-                file.save()
+    def save(self, before: Callable[[], object] = lambda: None) -> None:
+        """Write the files that were changed.
+
+        Args:
+            before: called once when there is anything to write, between taking the contents and writing them. Saved
+                progress must never be ahead of the log it speaks of, so the store syncs its log here.
+        """
+        with self._saving:
+            with self._guard:
+                files: tuple[_File[Any], ...] = (self._topics, self._groups, self._offsets, self._delays)
+                changed = [(file, file.get()) for file in files if file.is_changed()]
+            if changed:
+                before()
+            for file, content in changed:
+                file.save(content)
 
     @property
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -116,13 +145,13 @@ class Settings:
         known = self._topics.get().topics.get(topic)
         if known is not None:
             return max(1, known.write_queue_nums)
-        if not config.auto_create_topic_enable:
+        if not config.auto_create_topic_enable and not has_one_queue(topic):
             raise errors.MessageIllegalError(
                 "unknown topic, and topics are not created by themselves",
                 found=topic,
                 hint="create it in topics.json, or set auto_create_topic_enable",
             )
-        return config.default_topic_queue_nums
+        return 1 if has_one_queue(topic) else config.default_topic_queue_nums
 
     def ensure_topic(self, topic: str, queues: int, config: StoreConfig) -> None:
         """Make sure that ``topic`` is known and has at least ``queues`` queues."""
@@ -135,12 +164,19 @@ class Settings:
         file = self._topics.get()
         known = file.topics.get(topic)
         if known is None:
-            count = max(queues, config.default_topic_queue_nums)
+            count = max(queues, 1 if has_one_queue(topic) else config.default_topic_queue_nums)
             known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         elif known.write_queue_nums < queues:
             known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
         version = file.data_version.next(time.time_ns() // 1_000_000)
         self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
+
+    def set_retry_max_times(self, group: str, times: int) -> None:
+        """How often a message is given to ``group`` again before it goes to the dead letters."""
+        with self._guard:
+            known = self.ensure_group(group)
+            file = self._groups.get()
+            self._groups.put(replace(file, groups={**file.groups, group: replace(known, retry_max_times=times)}))
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note the next offset of ``group`` in a queue.
@@ -159,6 +195,49 @@ class Settings:
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next offset of ``group`` in a queue, None when it has none."""
         return self._offsets.get().offsets.get(offset_key(topic, group), {}).get(queue_id)
+
+    def set_delay_offset(self, level: int, offset: int) -> None:
+        """Note up to where messages of a delay level have been delivered."""
+        with self._guard:
+            file = self._delays.get()
+            self._delays.put(replace(file, offsets={**file.offsets, level: offset}))
+
+    def clamp(self, queue_end: Callable[[str, int], int]) -> None:
+        """Bring saved progress back to the ends of the queues, which a crash may have left shorter than it was.
+
+        Otherwise the messages that take the lost offsets would be passed over. ``queue_end`` gives the end of a
+        queue, 0 for one that is not there.
+        """
+        for (topic, group), queues in self.consumer_offsets.items():
+            for queue_id, offset in queues.items():
+                end = queue_end(topic, queue_id)
+                if offset > end:
+                    _log.warning("group %s is ahead of queue %s/%d: %d back to %d", group, topic, queue_id, offset, end)
+                    self.commit_offset(group, topic, queue_id, end)
+        for level, offset in self.delay_offsets.items():
+            end = queue_end(SCHEDULE_TOPIC, level - 1)
+            if offset > end:
+                _log.warning("delivery of delay level %d is ahead of its queue: %d back to %d", level, offset, end)
+                self.set_delay_offset(level, end)
+
+    def ensure_group(self, group: str) -> SubscriptionGroupConfig:
+        """The settings of a consumer group, which is made known if it is not.
+
+        Raises:
+            UsageError: the name is empty or cannot stand in the names of topics and files.
+        """
+        if not group or not is_legal_topic(group) or len(group) > MAX_GROUP_SIZE:
+            raise errors.UsageError(
+                "not a name for a group", expected=f"1 to {MAX_GROUP_SIZE} of A-Z a-z 0-9 _ - % |", found=repr(group)
+            )
+        with self._guard:
+            file = self._groups.get()
+            known = file.groups.get(group)
+            if known is None:
+                known = SubscriptionGroupConfig(group_name=group)
+                version = file.data_version.next(time.time_ns() // 1_000_000)
+                self._groups.put(replace(file, groups={**file.groups, group: known}, data_version=version))
+            return known
 
 
 @dataclass(frozen=True, slots=True)

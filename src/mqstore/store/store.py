@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import stat
-import threading
-import weakref
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mqstore import errors, kernels
-from mqstore.files import durable
-from mqstore.files.lock import StoreLock
-from mqstore.files.pool import FilePool
-from mqstore.files.whole import mode_of
-from mqstore.layout import delay
-from mqstore.layout.message_id import encode_message_id
+from mqstore import errors
 from mqstore.layout.record import Record
 from mqstore.layout.tags import TagExpression
-from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
+from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading, view
-from mqstore.store.checkpoint import FileSizes
-from mqstore.store.commit_log import Appended, CommitLog, Pending, set_next_offset
-from mqstore.store.config import FlushDiskType, StoreConfig
-from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
-from mqstore.store.flush import FlushService
-from mqstore.store.index_reader import IndexFileReader, list_index_files
-from mqstore.store.index_writer import IndexWriter
-from mqstore.store.log_reader import LogReader
-from mqstore.store.maintenance import MaintenanceService
+from mqstore.store.commit_log import Pending
+from mqstore.store.config import StoreConfig
+from mqstore.store.consumer import Consumer
+from mqstore.store.engine import Engine
+from mqstore.store.expiry import ExpiryReport
+from mqstore.store.groups import ConsumerGroups
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
-from mqstore.store.paths import StorePaths
-from mqstore.store.recovery import LogEnd, Progress, Recovery
-from mqstore.store.settings import GroupProgress, Settings, group_progress
-from mqstore.store.sizes import resolve_sizes
+from mqstore.store.recovery import Progress
+from mqstore.store.settings import GroupProgress, group_progress
+from mqstore.store.transactions import Transaction, Transactions
 from mqstore.store.view import TIME_MAX_MS
-from mqstore.store.write_back import WriteBack
-from mqstore.store.writer import MAX_QUEUE_ID, check_topic, prepare
-
-_log = logging.getLogger(__name__)
-
-
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    """A child has the files of its parent's stores, but neither their threads nor the right to write."""
-    for store in _open_stores:
-        store.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Store:
@@ -70,76 +41,17 @@ class Store:
             raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
         self.path = Path(path)
         self.config = config
-        self.paths = StorePaths(self.path)
-        self._is_child = False
-        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._closed = False
-        self._close_guard = threading.Lock()
-        self._prepare_directory()
-        self._lock = StoreLock(self.paths.lock)
-        try:
-            self._start(on_progress)
-        except BaseException:
-            self._lock.release()
-            raise
-        _open_stores.add(self)
-
-    def _prepare_directory(self) -> None:
-        mode = mode_of(self.path)
-        if mode and not stat.S_ISDIR(mode):
-            raise errors.NotAStoreError("not a directory", path=self.path, hint="give the store's root directory")
-        durable.make_directories(self.paths.commit_log)
-        durable.make_directories(self.paths.consume_queue)
-        if not os.access(self.path, os.W_OK):
-            raise errors.StoreIOError(
-                "no write permission on the store directory",
-                path=self.path,
-                found=f"user {os.getuid()}",
-                hint="give this user permission, or read the store with mqstore.inspect",
-            )
-
-    def _start(self, on_progress: Progress | None) -> None:
-        config = self.config
-        self.sizes: FileSizes = resolve_sizes(self.paths, config)
-        self._delay_table = delay.parse_delay_levels(config.message_delay_level)
-        self.settings = Settings(self.paths.config)
-        self.settings.load()
-        self._pool = FilePool()
-        self._queue_pool = FilePool(writable=True)
-        self.log = LogReader([self.paths.commit_log], file_size=self.sizes.commit_log, pool=self._pool)
-        self._queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
-        self._index = IndexWriter(self.paths.index, self.sizes.index) if config.message_index_enable else None
-        self._index_readers: dict[Path, IndexFileReader] = {}
-        self._dispatcher = Dispatcher(self.log, self._queues, self._index, self._delay_table)
-        end = Recovery(
-            self.paths, self.log, self._queues, self._index, self.sizes.index, self._dispatcher, on_progress
-        ).run()
-        self._open_log(end)
-        self._flush = FlushService(self._commit_log, config)
-        self._dispatch = DispatchService(self._dispatcher, lambda: self._commit_log.end_offset)
-        self._write_back = WriteBack(
-            self.paths, self.sizes, self.log, self._commit_log, self._queues, self._index, self._dispatcher
+        self._engine = Engine(self.path, config, on_progress)
+        self._check_open = self._engine.check_open
+        self._putting = self._engine.putting
+        self.log = self._engine.log
+        self.paths = self._engine.paths
+        self.settings = self._engine.settings
+        self.groups = ConsumerGroups(
+            lambda topic: [(one.topic, one.queue_id) for one in self._engine.queues.of_topic(topic)]
         )
-        self._maintenance = MaintenanceService(self._write_back_round, config)
-        self._write_back.save_notes()
-        self._mark_running()
-        self._flush.start()
-        self._dispatch.start()
-        self._maintenance.start()
-
-    def _open_log(self, end: LogEnd) -> None:
-        config = self.config
-        self._tail = kernels.log_tail(
-            Message, PutResult, PutMessageStatus.PUT_OK, config.store_host, config.max_message_size
-        )
-        for queue in self._queues.all():
-            if queue.queue_id <= MAX_QUEUE_ID:
-                set_next_offset(self._tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
-        self._commit_log = CommitLog(self.paths.commit_log, self.sizes.commit_log, self._tail, self.log.refresh)
-        self._commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
-
-    def _mark_running(self) -> None:
-        durable.replace_file(self.paths.abort, b"")
+        self.transactions = Transactions(self)
+        self.transactions.start()
 
     # -- writing
 
@@ -159,13 +71,7 @@ class Store:
             StoreClosedError: the store is closed, or was opened by the parent of this process.
         """
         self._check_open()
-        result: PutResult | None = self._tail.put(message)
-        if result is None:
-            return self._put_plainly([message])[0]
-        self._dispatch.notify()
-        if self._is_sync and message.wait_store_msg_ok:
-            return self._when_flushed([result])[0]
-        return result
+        return self._putting.put(message)
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store ``messages`` in order, with one append and one sync: all of them or none.
@@ -174,56 +80,67 @@ class Store:
         :meth:`put`; an error names the place of the message concerned.
         """
         self._check_open()
-        messages = list(messages)
-        if not messages:
-            return []
-        results = self._tail.put_batch(messages)
-        if results is None:
-            return self._put_plainly(messages)
-        self._dispatch.notify()
-        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
-            return self._when_flushed(results)
-        return results
+        return self._putting.put_batch(list(messages))
 
-    def _put_plainly(self, messages: list[Message]) -> list[PutResult]:
-        """Put what the log's tail does not take by itself, or find out what is wrong with it."""
-        for message in messages:
-            if not isinstance(message, Message):
-                raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
-        pending = [self._prepare(message, number) for number, message in enumerate(messages)]
-        appended = self._commit_log.append(pending)
-        self._dispatch.notify()
-        for message, one in zip(messages, pending, strict=True):
-            self.settings.ensure_topic(message.topic, one.target_queue_id + 1, self.config)
-            self._tail.queue_counts[message.topic] = self.settings.queue_count(message.topic, self.config)
-        results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
-        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
-            return self._when_flushed(results)
-        return results
+    def put_prepared(self, topic: str, pending: Pending) -> PutResult:
+        """Append a record that a service of this store made up; see :class:`mqstore.store.putting.Putting`."""
+        self._check_open()
+        return self._putting.put_prepared(topic, pending)
 
-    def _when_flushed(self, results: list[PutResult]) -> list[PutResult]:
-        """Wait for the sync that covers the last of ``results``; another status for all when it takes too long."""
-        if self._flush.wait_for(results[-1].physical_offset + results[-1].size_bytes):
-            return results
-        return [result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT) for result in results]
+    def checked_queue(self, message: Message) -> int:
+        """The queue that ``message`` would go to. Raises as :meth:`put` for a message that would be refused."""
+        self._check_open()
+        return self._putting.checked_queue(message)
 
-    def _prepare(self, message: Message, number: int) -> Pending:
-        try:
-            check_topic(message.topic)
-            return prepare(message, self._choose_queue(message), self.config, max(self._delay_table))
-        except errors.MessageIllegalError as error:
-            if number:
-                error.offset = number
-            raise
+    def transaction(self, producer_group: str, message: Message) -> Transaction:
+        """Begin a transaction: ``message`` is stored, and becomes visible to consumers when it is committed.
 
-    def _choose_queue(self, message: Message) -> int:
-        """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""
-        queues = self.settings.queue_count(message.topic, self.config)
-        if message.queue_id is not None:
-            return message.queue_id
-        turn = self._tail.turns.get(message.topic, 0)
-        self._tail.turns[message.topic] = turn + 1
-        return turn % queues
+        Used with ``with``, the end of the block commits and an exception rolls back. For transactions that a crash
+        leaves open, ``store.transactions.set_checker`` names who decides.
+
+        Raises as :meth:`put`.
+        """
+        self._check_open()
+        return self.transactions.begin(producer_group, message)
+
+    # -- consuming
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        where: str | None = None,
+        *,
+        start: str | int = "earliest",
+        auto_commit: bool = True,
+        broadcast: bool = False,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """A consumer of ``topic`` for ``group``. Several of one group share the topic's queues.
+
+        Args:
+            group: who consumes; progress is kept under this name.
+            topic: the topic; it need not exist yet.
+            where: tags to pick, as for :meth:`get`; other messages count as handled.
+            start: where a group begins that has no progress yet: "earliest", "latest", or a store time in ms.
+            auto_commit: whether acknowledging moves the group's progress at once, or ``commit`` does.
+            broadcast: read every queue whatever others read, and keep no progress.
+            timeout_s: iterating ends when nothing came for so many seconds; None is never.
+
+        Raises:
+            UsageError: a name that cannot be used, or an argument that cannot be meant.
+        """
+        self._check_open()
+        return Consumer(
+            self,
+            group,
+            topic,
+            where,
+            start=start,
+            auto_commit=auto_commit,
+            broadcast=broadcast,
+            timeout_s=timeout_s,
+        )
 
     # -- reading
 
@@ -249,7 +166,7 @@ class Store:
         self._check_open()
         expression = TagExpression.parse(where)
         view.check_count(max_messages)
-        queue = self._queues.find(topic, queue_id)
+        queue = self._engine.queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         limits = reading.GetLimits(
@@ -278,14 +195,7 @@ class Store:
         view.check_window(begin, end)
         limit = self.config.max_msgs_num_batch if max_messages is None else max_messages
         view.check_count(limit)
-        return reading.query_by_key(self.log, self._index_files(), topic, key, limit, begin, end)
-
-    def _index_files(self) -> list[IndexFileReader]:
-        paths = list_index_files(self.paths.index) if self._index is None else self._index.paths
-        for path in paths:
-            if path not in self._index_readers:
-                self._index_readers[path] = IndexFileReader(path, self._pool, self.sizes.index)
-        return [self._index_readers[path] for path in paths]
+        return reading.query_by_key(self.log, self._engine.index_files(), topic, key, limit, begin, end)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
@@ -296,8 +206,7 @@ class Store:
         ``"upper"`` the last one stored at or before it, one less than the queue's minimum if none was. Between the
         two answers for a window lie exactly its messages. None means that there is no such queue.
         """
-        self._check_open()
-        queue = self._queues.find(topic, queue_id)
+        queue = self._engine.find_queue(topic, queue_id)
         if queue is None:
             return None
         return reading.offset_at_time(
@@ -311,7 +220,7 @@ class Store:
     def message_at(self, physical_offset: int) -> Record | None:
         """The message whose record starts at ``physical_offset`` of the log, or None."""
         self._check_open()
-        return self.log.record_at(physical_offset) if physical_offset < self._commit_log.end_offset else None
+        return self.log.record_at(physical_offset) if physical_offset < self._engine.commit_log.end_offset else None
 
     def message_by_id(self, message_id: str) -> Record | None:
         """The message with this offset message id, or None; UsageError for text that is no such id."""
@@ -321,8 +230,18 @@ class Store:
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Every queue (of ``topic``) with its range, ordered by topic and id."""
         self._check_open()
-        found = self._queues.all() if topic is None else self._queues.of_topic(topic)
+        found = self._engine.queues.all() if topic is None else self._engine.queues.of_topic(topic)
         return [QueueInfo(one.topic, one.queue_id, one.min_offset, one.max_offset) for one in found]
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Offset of the first message still stored in a queue, 0 for a queue that is not there."""
+        queue = self._engine.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last message of a queue, 0 for a queue that is not there."""
+        queue = self._engine.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
 
     # -- progress of groups
 
@@ -332,8 +251,7 @@ class Store:
         Raises:
             UsageError: the offset lies outside the queue, or a name cannot be used.
         """
-        self._check_open()
-        queue = self._queues.find(topic, queue_id)
+        queue = self._engine.find_queue(topic, queue_id)
         high = 0 if queue is None else queue.max_offset
         if not 0 <= offset <= high:
             raise errors.UsageError(
@@ -348,6 +266,11 @@ class Store:
         """The offset that ``group`` goes on from, or None when it never committed one."""
         self._check_open()
         return self.settings.committed_offset(group, topic, queue_id)
+
+    def save_progress(self) -> None:
+        """Make all progress of groups durable, after the log that it speaks of."""
+        self._check_open()
+        self._engine.save_settings()
 
     def progress(self) -> list[GroupProgress]:
         """How far each consumer group has come in each queue, ordered by group, topic and queue."""
@@ -364,23 +287,56 @@ class Store:
     @property
     def log_end(self) -> int:
         """Physical offset at which the next record goes."""
-        return self._commit_log.end_offset
+        return self._engine.commit_log.end_offset
 
     @property
     def flushed_offset(self) -> int:
         """Everything before this physical offset is on the device."""
-        return self._commit_log.flushed_offset
+        return self._engine.commit_log.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Records before this physical offset can be got and queried."""
+        return self._engine.dispatcher.offset
 
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes of log that are not yet in queues and index."""
-        return max(0, self._commit_log.end_offset - self._dispatcher.offset)
+        return max(0, self._engine.commit_log.end_offset - self._engine.dispatcher.offset)
 
     def wait_dispatched(self, timeout_s: float | None = None) -> bool:
         """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
         self._check_open()
-        target = self._commit_log.end_offset
-        return self._dispatch.wait_for(target, timeout_s)
+        target = self._engine.commit_log.end_offset
+        return self._engine.dispatch.wait_for(target, timeout_s)
+
+    def wait_arrival(self, physical_offset: int, timeout_s: float) -> bool:
+        """Wait until something behind ``physical_offset`` can be got; False when nothing came in ``timeout_s``."""
+        self._check_open()
+        return self._engine.dispatch.wait_past(physical_offset, timeout_s)
+
+    def deliver_due(self, now_ms: int | None = None) -> int:
+        """Deliver the delayed messages that are due now, without waiting for the service; how many there were.
+
+        Args:
+            now_ms: the time to go by, in ms; None is now.
+
+        Raises as :meth:`put`.
+        """
+        self._check_open()
+        return self._engine.schedule.deliver_due(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+
+    def expire(self, now_ms: int | None = None) -> ExpiryReport:
+        """Remove log files older than ``file_reserved_time``, and what points into them, whatever hour it is.
+
+        Args:
+            now_ms: the time to reckon ages by, in ms; None is now.
+
+        Raises:
+            StoreIOError: a file could not be removed.
+        """
+        self._check_open()
+        return self._engine.expiry.run(time.time_ns() // 1_000_000 if now_ms is None else now_ms, by_hand=True)
 
     def flush(self) -> None:
         """Force everything to the device now: log, queues, index, checkpoint and settings.
@@ -389,11 +345,7 @@ class Store:
             StoreIOError, DiskFullError: something could not be written; the log has been synced if that was possible.
         """
         self._check_open()
-        self.settings.save()
-        self._commit_log.sync()
-        if not self.wait_dispatched() and self._dispatch.failure is not None:
-            raise self._dispatch.failure
-        self._write_back.save_notes()
+        self._engine.flush()
 
     def close(self) -> None:
         """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
@@ -402,51 +354,8 @@ class Store:
             StoreIOError, DiskFullError: something could not be synced. The store is closed all the same, and the next
                 open recovers as after a crash.
         """
-        with self._close_guard:
-            if self._closed or self._is_child:
-                return
-            self._closed = True
-        try:
-            self._commit_log.stop_appends()
-            self._maintenance.stop()
-            complete = self._dispatch.stop()
-            self._flush.stop()
-            self.settings.save()
-            self._write_back.save_notes()
-            self._commit_log.close()
-            if self._index is not None:
-                self._index.close()
-            if complete:
-                durable.remove_file(self.paths.abort)
-                self.paths.sync()
-        finally:
-            self._queue_pool.close()
-            self._pool.close()
-            self._lock.release()
-
-    def _write_back_round(self, thorough: bool) -> None:
-        """What is due now and then: settings, queues, and with ``thorough`` the notes."""
-        self.settings.save()
-        if thorough:
-            self._write_back.save_notes()
-        else:
-            self._write_back.sync_queues()
-
-    def leave_to_parent(self) -> None:
-        """Refuse all work: this process is a fork of the one that opened the store."""
-        self._is_child = True
-        self._tail.is_open = False
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise errors.StoreClosedError("the store is closed", path=self.path, hint="open it again")
-        if self._is_child:
-            raise errors.StoreClosedError(
-                "the store was opened before a fork",
-                path=self.path,
-                found=f"process {os.getpid()}",
-                hint="only the process that opened it may use it; read it here with mqstore.inspect",
-            )
+        self.transactions.stop()
+        self._engine.close()
 
     def __enter__(self) -> Store:
         return self
@@ -455,20 +364,6 @@ class Store:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _result(pending: Pending, place: Appended) -> PutResult:
-    fields = pending.fields
-    return PutResult(
-        PutMessageStatus.PUT_OK,
-        encode_message_id(fields[8], place.physical_offset),
-        fields[0].decode(),
-        fields[3],
-        place.queue_offset,
-        place.physical_offset,
-        place.size_bytes,
-        place.store_timestamp_ms,
-    )
 
 
 def open_store(

@@ -31,9 +31,9 @@ from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.dispatch import Dispatched
+from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.sizes import resolve_sizes
-from mqstore.store.store import Store
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def rebuild(
         queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
         names = _build_index(spark, stage, splits, found)
         _note(stage, found, ranges, names)
-    Store(stage.paths.root, stage.config).close()
+    put_in_order(stage.paths.root, stage.config)
     _put_in_place(stage.paths.root, target)
     return _result(target, found, started, in_order=ranges is None)
 

@@ -1,0 +1,235 @@
+"""The parts of a running store, put together: opened in this order, started, and closed in the reverse one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import threading
+import weakref
+from pathlib import Path
+
+from mqstore import errors, kernels
+from mqstore.files import durable
+from mqstore.files.lock import StoreLock
+from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
+from mqstore.layout import delay
+from mqstore.status import PutMessageStatus
+from mqstore.store.checkpoint import FileSizes
+from mqstore.store.commit_log import CommitLog, set_next_offset
+from mqstore.store.config import StoreConfig
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
+from mqstore.store.expiry import Expiry, ExpiryService
+from mqstore.store.flush import FlushService
+from mqstore.store.index_reader import IndexFileReader, list_index_files
+from mqstore.store.index_writer import IndexWriter
+from mqstore.store.log_reader import LogReader
+from mqstore.store.maintenance import MaintenanceService
+from mqstore.store.message import Message, PutResult
+from mqstore.store.paths import StorePaths
+from mqstore.store.putting import Putting
+from mqstore.store.recovery import LogEnd, Progress, Recovery
+from mqstore.store.schedule import ScheduleService
+from mqstore.store.settings import Settings
+from mqstore.store.sizes import resolve_sizes
+from mqstore.store.write_back import WriteBack
+from mqstore.store.writer import MAX_QUEUE_ID
+
+_open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """A child has the files of its parent's stores, but neither their threads nor the right to write."""
+    for engine in _open_engines:
+        engine.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Engine:
+    """Everything behind :class:`mqstore.Store`, which is its face. The parts are attributes; see their classes."""
+
+    def __init__(self, path: Path, config: StoreConfig, on_progress: Progress | None) -> None:
+        """Open or create the store at ``path`` and start its threads; see :func:`mqstore.open`."""
+        self.path = path
+        self.config = config
+        self.paths = StorePaths(path)
+        self._is_child = False
+        self._closed = False
+        self._close_guard = threading.Lock()
+        self._prepare_directory()
+        self._lock = StoreLock(self.paths.lock)
+        try:
+            self._open_files(on_progress)
+            self._make_services()
+            self.settings.clamp(self._queue_end)
+            self._write_back.save_notes()
+            durable.replace_file(self.paths.abort, b"")
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+        _open_engines.add(self)
+
+    def _prepare_directory(self) -> None:
+        mode = mode_of(self.path)
+        if mode and not stat.S_ISDIR(mode):
+            raise errors.NotAStoreError("not a directory", path=self.path, hint="give the store's root directory")
+        durable.make_directories(self.paths.commit_log)
+        durable.make_directories(self.paths.consume_queue)
+        if not os.access(self.path, os.W_OK):
+            raise errors.StoreIOError(
+                "no write permission on the store directory",
+                path=self.path,
+                found=f"user {os.getuid()}",
+                hint="give this user permission, or read the store with mqstore.inspect",
+            )
+
+    def _open_files(self, on_progress: Progress | None) -> None:
+        config = self.config
+        self.sizes: FileSizes = resolve_sizes(self.paths, config)
+        self.delay_table = delay.parse_delay_levels(config.message_delay_level)
+        self.settings = Settings(self.paths.config)
+        self.settings.load()
+        self.pool = FilePool()
+        self._queue_pool = FilePool(writable=True)
+        self.log = LogReader([self.paths.commit_log], file_size=self.sizes.commit_log, pool=self.pool)
+        self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
+        self.index = IndexWriter(self.paths.index, self.sizes.index) if config.message_index_enable else None
+        self._index_readers: dict[Path, IndexFileReader] = {}
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table)
+        end = Recovery(
+            self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
+        ).run()
+        self.commit_log = self._open_log(end)
+
+    def _open_log(self, end: LogEnd) -> CommitLog:
+        config = self.config
+        tail = kernels.log_tail(Message, PutResult, PutMessageStatus.PUT_OK, config.store_host, config.max_message_size)
+        for queue in self.queues.all():
+            if queue.queue_id <= MAX_QUEUE_ID:
+                set_next_offset(tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
+        commit_log = CommitLog(self.paths.commit_log, self.sizes.commit_log, tail, self.log.refresh)
+        commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
+        return commit_log
+
+    def _make_services(self) -> None:
+        config = self.config
+        self._flush = FlushService(self.commit_log, config)
+        self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.end_offset)
+        self._write_back = WriteBack(
+            self.paths, self.sizes, self.log, self.commit_log, self.queues, self.index, self.dispatcher
+        )
+        self._maintenance = MaintenanceService(self._write_back_round, config)
+        self.putting = Putting(
+            self.commit_log, self._flush, self.settings, config, self.delay_table, self.dispatch.notify
+        )
+        self.schedule = ScheduleService(
+            self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
+        )
+        pools = (self.pool, self._queue_pool)
+        self.expiry = Expiry(
+            self.path, config, self.log, self.commit_log, pools, self.queues, self.index, self.dispatcher
+        )
+        self._expiry_service = ExpiryService(self.expiry, config)
+
+    def _queue_end(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def _start(self) -> None:
+        self._flush.start()
+        self.dispatch.start()
+        self._maintenance.start()
+        if self.config.schedule_message_enable:
+            self.schedule.start()
+        if self.config.expire_automatically:
+            self._expiry_service.start()
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None; raises StoreClosedError as :meth:`check_open` does."""
+        self.check_open()
+        return self.queues.find(topic, queue_id)
+
+    def index_files(self) -> list[IndexFileReader]:
+        """Readers of all index files, oldest first."""
+        paths = list_index_files(self.paths.index) if self.index is None else self.index.paths
+        for path in paths:
+            if path not in self._index_readers:
+                self._index_readers[path] = IndexFileReader(path, self.pool, self.sizes.index)
+        return [self._index_readers[path] for path in paths]
+
+    def flush(self) -> None:
+        """See :meth:`mqstore.Store.flush`."""
+        self.commit_log.sync()
+        self.save_settings()
+        if not self.dispatch.wait_for(self.commit_log.end_offset) and self.dispatch.failure is not None:
+            raise self.dispatch.failure
+        self._write_back.save_notes()
+
+    def save_settings(self) -> None:
+        """Write changed settings, after the log whose messages the progress in them speaks of."""
+        self.settings.save(before=self.commit_log.sync)
+
+    def _write_back_round(self, thorough: bool) -> None:
+        """What is due now and then: settings, queues, and with ``thorough`` the notes."""
+        self.save_settings()
+        if thorough:
+            self._write_back.save_notes()
+        else:
+            self._write_back.sync_queues()
+
+    def close(self) -> None:
+        """See :meth:`mqstore.Store.close`."""
+        with self._close_guard:
+            if self._closed or self._is_child:
+                return
+            self._closed = True
+        try:
+            self._expiry_service.stop()
+            self.schedule.stop()
+            self.commit_log.stop_appends()
+            self._maintenance.stop()
+            complete = self.dispatch.stop()
+            self._flush.stop()
+            self.save_settings()
+            self._write_back.save_notes()
+            self.commit_log.close()
+            if self.index is not None:
+                self.index.close()
+            if complete:
+                durable.remove_file(self.paths.abort)
+                self.paths.sync()
+        finally:
+            self._queue_pool.close()
+            self.pool.close()
+            self._lock.release()
+
+    def leave_to_parent(self) -> None:
+        """Refuse all work: this process is a fork of the one that opened the store."""
+        self._is_child = True
+        self.commit_log.tail.is_open = False
+
+    def check_open(self) -> None:
+        """Raise StoreClosedError when the store is closed or belongs to another process."""
+        if self._closed:
+            raise errors.StoreClosedError("the store is closed", path=self.path, hint="open it again")
+        if self._is_child:
+            raise errors.StoreClosedError(
+                "the store was opened before a fork",
+                path=self.path,
+                found=f"process {os.getpid()}",
+                hint="only the process that opened it may use it; read it here with mqstore.inspect",
+            )
+
+
+def put_in_order(path: Path, config: StoreConfig, on_progress: Progress | None = None) -> None:
+    """Open the store at ``path``, which puts its derived files right, and close it; no message comes or goes.
+
+    Raises as :func:`mqstore.open`.
+    """
+    quiet = dataclasses.replace(config, schedule_message_enable=False, expire_automatically=False)
+    Engine(path, quiet, on_progress).close()

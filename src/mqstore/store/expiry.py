@@ -1,0 +1,228 @@
+"""Expiry: the oldest files of the log go by age or when the disk fills, and what points into them follows.
+
+Whole files only, oldest first, never the newest. Retention does not ask whether anybody has read the messages
+(docs/operations.md). Readers that are inside a removed file go on reading it to its end.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+from mqstore.files.inventory import FileEntry
+from mqstore.files.pool import FilePool
+from mqstore.store.commit_log import CommitLog
+from mqstore.store.config import StoreConfig
+from mqstore.store.dispatch import Dispatcher, QueueTable
+from mqstore.store.index_writer import IndexWriter
+from mqstore.store.log_reader import LogReader
+
+_log = logging.getLogger(__name__)
+_HOUR_MS = 3_600_000
+
+
+class DiskBand(enum.Enum):
+    """How full the disk is, and what that means. Ratios are those of the configuration."""
+
+    CALM = "below disk_max_used_space_ratio: files go at the hour of delete_when"
+    CLEANING = "above disk_max_used_space_ratio: files older than file_reserved_time go now"
+    FORCED = "above disk_space_clean_forcibly_ratio: the oldest files go whatever their age"
+    FULL = "above disk_space_warning_level_ratio: the same, and no message is taken"
+
+
+@dataclass(frozen=True)
+class ExpiryReport:
+    """What one round did, and why.
+
+    Attributes:
+        band: how full the disk was.
+        reason: why files were removed, or why not.
+        removed: the log files removed, oldest first.
+        min_physical_offset: where the log begins now.
+        lost_ranges: by topic and queue, the offsets [from, to) that went with the files.
+    """
+
+    band: DiskBand
+    reason: str
+    removed: list[Path]
+    min_physical_offset: int
+    lost_ranges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+
+def used_ratio(path: Path) -> float:
+    """The used part of the file system that ``path`` is on, 0 to 1, in whole hundredths rounded up."""
+    usage = shutil.disk_usage(path)
+    usable = usage.used + usage.free
+    return -(-usage.used * 100 // usable) / 100 if usable else 0.0
+
+
+class Expiry:
+    """Removes what is past its time. One round at a time; measuring the disk never waits for removing."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: StoreConfig,
+        log: LogReader,
+        commit_log: CommitLog,
+        pools: tuple[FilePool, ...],
+        queues: QueueTable,
+        index: IndexWriter | None,
+        dispatcher: Dispatcher,
+        measure: Callable[[Path], float] = used_ratio,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._log = log
+        self._commit_log = commit_log
+        self._pools = pools
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._measure = measure
+        self._guard = threading.Lock()
+
+    def band(self) -> DiskBand:
+        """How full the disk is now; the log takes messages again as soon as it is no more FULL."""
+        ratio = self._measure(self._directory) * 100
+        config = self._config
+        if ratio > config.disk_space_warning_level_ratio:
+            band = DiskBand.FULL
+        elif ratio > config.disk_space_clean_forcibly_ratio:
+            band = DiskBand.FORCED
+        elif ratio > config.disk_max_used_space_ratio:
+            band = DiskBand.CLEANING
+        else:
+            band = DiskBand.CALM
+        self._commit_log.set_disk_full(band is DiskBand.FULL)
+        return band
+
+    def run(self, now_ms: int, *, by_hand: bool = False) -> ExpiryReport:
+        """One round: remove at most ``delete_file_batch_max`` files if there is a reason to.
+
+        Args:
+            now_ms: the time to reckon ages by.
+            by_hand: remove files older than ``file_reserved_time`` whatever hour it is.
+
+        Raises:
+            StoreIOError: a file could not be removed; those before it are gone and all is consistent.
+        """
+        with self._guard:
+            band = self.band()
+            forced = band in (DiskBand.FORCED, DiskBand.FULL) and self._config.clean_file_forcibly_enable
+            reason = self._reason(band, by_hand, now_ms)
+            removed = [] if reason is None else self._remove_log_files(now_ms, forced)
+            before = {(one.topic, one.queue_id): one.min_offset for one in self._queues.all()} if removed else {}
+            if removed:
+                self._follow()
+            lost = {
+                key: (low, queue.min_offset)
+                for key, low in before.items()
+                if (queue := self._queues.find(*key)) is not None and queue.min_offset > low
+            }
+            report = ExpiryReport(band, reason or "not the hour", removed, self._log.min_offset, lost)
+        if removed:
+            _log.warning(
+                "%s: removed %d log files up to offset %d; messages lost by queue: %s",
+                report.reason,
+                len(removed),
+                report.min_physical_offset,
+                {f"{topic}/{queue_id}": f"{low} to {high}" for (topic, queue_id), (low, high) in lost.items()},
+            )
+        return report
+
+    def _reason(self, band: DiskBand, by_hand: bool, now_ms: int) -> str | None:
+        if by_hand:
+            return "asked for by hand"
+        if band is not DiskBand.CALM:
+            return f"disk {band.value}"
+        hour = time.strftime("%H", time.localtime(now_ms / 1000))
+        return "the hour of delete_when" if hour in self._config.delete_when.split(";") else None
+
+    def _remove_log_files(self, now_ms: int, forced: bool) -> list[Path]:
+        """Remove files from the oldest on, up to the first that must stay."""
+        self._log.refresh()
+        removed: list[Path] = []
+        entries = [one for one in self._log.inventory.entries if one.start + one.length <= self._safe_end()]
+        try:
+            for entry in entries[: self._config.delete_file_batch_max]:
+                if not forced and not self._is_old(entry, now_ms):
+                    break
+                durable.remove_file(entry.path)
+                removed.append(entry.path)
+        finally:
+            if removed:
+                durable.sync_directory(removed[0].parent)
+                self._log.refresh()
+                for path in removed:
+                    for pool in self._pools:
+                        pool.forget(path)
+        return removed
+
+    def _safe_end(self) -> int:
+        """Files that reach beyond this stay: the newest, and what is not dispatched or not synced yet."""
+        newest = self._log.inventory.entries[-1].start if self._log.inventory.entries else 0
+        return min(newest, self._dispatcher.offset, self._commit_log.flushed_offset)
+
+    def _is_old(self, entry: FileEntry, now_ms: int) -> bool:
+        try:
+            modified_ms = os.stat(entry.path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise errors.from_os_error(error, "look at file", entry.path) from error
+        return now_ms >= modified_ms + self._config.file_reserved_time * _HOUR_MS
+
+    def _follow(self) -> None:
+        """Queues and index give up what pointed into the removed files; the queues' beginnings are right at once."""
+        log_min = self._log.min_offset
+        for queue in self._queues.all():
+            queue.expire(log_min)
+        if self._index is not None:
+            self._index.expire(log_min)
+
+
+class ExpiryService:
+    """The thread that calls :meth:`Expiry.run` every ``clean_resource_interval``, and watches the disk meanwhile."""
+
+    def __init__(self, expiry: Expiry, config: StoreConfig) -> None:
+        self._expiry = expiry
+        self._interval_s = config.clean_resource_interval / 1000
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)
+            for name, work in (("mqstore-expiry", self._expire), ("mqstore-disk", expiry.band))
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End both threads."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _expire(self) -> None:
+        self._expiry.run(time.time_ns() // 1_000_000)
+
+    def _loop(self, work: Callable[[], object]) -> None:
+        failing = False
+        while not self._stop.wait(self._interval_s):
+            try:
+                work()
+                failing = False
+            except Exception as error:
+                if not failing:
+                    _log.error("expiry failed, trying again: %s", error)
+                failing = True

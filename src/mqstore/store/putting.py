@@ -1,0 +1,131 @@
+"""How messages get into a running store: the tail of the log for ordinary ones, the plain path for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mqstore import errors
+from mqstore.kernels.tail_api import LogTail
+from mqstore.layout.message_id import encode_message_id
+from mqstore.status import PutMessageStatus
+from mqstore.store.commit_log import Appended, CommitLog, Pending
+from mqstore.store.config import FlushDiskType, StoreConfig
+from mqstore.store.flush import FlushService
+from mqstore.store.message import Message, PutResult
+from mqstore.store.settings import Settings
+from mqstore.store.writer import check_topic, prepare
+
+
+class Putting:
+    """Puts messages, wakes dispatch, and waits for the sync where that is asked for.
+
+    ``delay_table`` gives the delay levels there are; ``on_appended`` is called after each append.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        flush: FlushService,
+        settings: Settings,
+        config: StoreConfig,
+        delay_table: Mapping[int, int],
+        on_appended: Callable[[], None],
+    ) -> None:
+        self._commit_log = commit_log
+        self._tail: LogTail = commit_log.tail
+        self._flush = flush
+        self._settings = settings
+        self._config = config
+        self._max_delay_level = max(delay_table)
+        self._on_appended = on_appended
+        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def put(self, message: Message) -> PutResult:
+        """See :meth:`mqstore.Store.put`."""
+        result: PutResult | None = self._tail.put(message)
+        if result is None:
+            return self._put_plainly([message])[0]
+        self._on_appended()
+        if self._is_sync and message.wait_store_msg_ok:
+            return self._when_flushed([result])[0]
+        return result
+
+    def put_batch(self, messages: list[Message]) -> list[PutResult]:
+        """See :meth:`mqstore.Store.put_batch`."""
+        if not messages:
+            return []
+        results = self._tail.put_batch(messages)
+        if results is None:
+            return self._put_plainly(messages)
+        self._on_appended()
+        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
+            return self._when_flushed(results)
+        return results
+
+    def put_prepared(self, topic: str, pending: Pending) -> PutResult:
+        """Append a record that the store itself made up for ``topic``; it is not waited for.
+
+        Raises as :meth:`mqstore.Store.put`, except for limits of messages.
+        """
+        (place,) = self._commit_log.append([pending])
+        self._on_appended()
+        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self._config)
+        return _result(pending, place)
+
+    def checked_queue(self, message: Message) -> int:
+        """The queue that ``message`` would go to; raises as :meth:`put` for one that would be refused."""
+        return self._prepare(message, 0).target_queue_id
+
+    def _put_plainly(self, messages: Sequence[Message]) -> list[PutResult]:
+        """Put what the log's tail does not take by itself, or find out what is wrong with it."""
+        for message in messages:
+            if not isinstance(message, Message):
+                raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
+        pending = [self._prepare(message, number) for number, message in enumerate(messages)]
+        appended = self._commit_log.append(pending)
+        self._on_appended()
+        for message, one in zip(messages, pending, strict=True):
+            self._settings.ensure_topic(message.topic, one.target_queue_id + 1, self._config)
+            self._tail.queue_counts[message.topic] = self._settings.queue_count(message.topic, self._config)
+        results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
+        if self._is_sync and any(message.wait_store_msg_ok for message in messages):
+            return self._when_flushed(results)
+        return results
+
+    def _when_flushed(self, results: list[PutResult]) -> list[PutResult]:
+        """Wait for the sync that covers the last of ``results``; another status for all when it takes too long."""
+        if self._flush.wait_for(results[-1].physical_offset + results[-1].size_bytes):
+            return results
+        return [result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT) for result in results]
+
+    def _prepare(self, message: Message, number: int) -> Pending:
+        try:
+            check_topic(message.topic)
+            return prepare(message, self._choose_queue(message), self._config, self._max_delay_level)
+        except errors.MessageIllegalError as error:
+            if number:
+                error.offset = number
+            raise
+
+    def _choose_queue(self, message: Message) -> int:
+        """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""
+        queues = self._settings.queue_count(message.topic, self._config)
+        if message.queue_id is not None:
+            return message.queue_id
+        turn = self._tail.turns.get(message.topic, 0)
+        self._tail.turns[message.topic] = turn + 1
+        return turn % queues
+
+
+def _result(pending: Pending, place: Appended) -> PutResult:
+    fields = pending.fields
+    return PutResult(
+        PutMessageStatus.PUT_OK,
+        encode_message_id(fields[8], place.physical_offset),
+        fields[0].decode(),
+        fields[3],
+        place.queue_offset,
+        place.physical_offset,
+        place.size_bytes,
+        place.store_timestamp_ms,
+    )

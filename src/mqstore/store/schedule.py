@@ -1,0 +1,168 @@
+"""Delayed messages: from the schedule topic to the topic they were meant for, when they are due.
+
+Level L waits in queue L - 1 of ``SCHEDULE_TOPIC_XXXX``. The unit of a waiting message holds its delivery time where
+others have their tags code, so that the queue alone tells what is due (docs/format/consume-queue.md). Progress is
+kept per level in ``delayOffset.json`` and saved only after the log that holds the delivered messages: after a power
+cut a message may be delivered twice, and none is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from mqstore import errors
+from mqstore.layout import constants as c
+from mqstore.layout.record import Record, record_size
+from mqstore.store.commit_log import Pending
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.dispatch import QueueTable
+from mqstore.store.log_reader import LogReader
+from mqstore.store.paths import is_legal_topic
+from mqstore.store.putting import Putting
+from mqstore.store.settings import Settings
+from mqstore.store.writer import MAX_QUEUE_ID
+
+_log = logging.getLogger(__name__)
+_TICK_S = 0.1
+_RETRY_S = 1.0
+
+
+class ScheduleService:
+    """The thread that delivers delayed messages."""
+
+    def __init__(
+        self,
+        log: LogReader,
+        queues: QueueTable,
+        settings: Settings,
+        putting: Putting,
+        store_host: bytes,
+        delay_table: Mapping[int, int],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._settings = settings
+        self._putting = putting
+        self._store_host = store_host
+        self._delay_table = delay_table
+        self._guard = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqstore-schedule", daemon=True)
+        self._failing = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread when the message at hand is delivered."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = _TICK_S
+        while not self._stop.wait(pause_s):
+            try:
+                self.deliver_due(time.time_ns() // 1_000_000)
+                pause_s, self._failing = _TICK_S, False
+            except Exception as error:
+                if not self._failing:
+                    _log.error("delivering delayed messages failed, trying again: %s", error)
+                pause_s, self._failing = _RETRY_S, True
+
+    def deliver_due(self, now_ms: int) -> int:
+        """Deliver everything that is due at ``now_ms``; the number of messages delivered.
+
+        Raises:
+            DiskFullError, NotWritableError: the log took no message; what was delivered before is noted.
+        """
+        with self._guard:
+            return sum(self._deliver_level(level, delay_ms, now_ms) for level, delay_ms in self._delay_table.items())
+
+    def _deliver_level(self, level: int, delay_ms: int, now_ms: int) -> int:
+        queue = self._queues.find(c.SCHEDULE_TOPIC, level - 1)
+        if queue is None:
+            return 0
+        saved = self._settings.delay_offsets.get(level, 0)
+        offset = min(max(saved, queue.min_offset), queue.max_offset)
+        delivered = 0
+        while offset < queue.max_offset and not self._stop.is_set():
+            unit = queue.unit(offset)
+            if unit is None:
+                break
+            # A due time further away than the whole delay comes from another table of levels or another clock.
+            due_ms = now_ms if unit.tags_code > now_ms + delay_ms else unit.tags_code
+            if due_ms > now_ms:
+                break
+            delivered += self._deliver(queue, offset)
+            offset += 1
+            self._settings.set_delay_offset(level, offset)
+        if offset != saved and not delivered:
+            self._settings.set_delay_offset(level, offset)
+        return delivered
+
+    def _deliver(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Put the message at ``offset`` into its real queue; False for what cannot be delivered by anybody."""
+        unit = queue.unit(offset)
+        record = None if unit is None else self._log.record_at(unit.physical_offset, unit.size_bytes)
+        target = None if record is None else _target(record)
+        if record is None or target is None:
+            _log.warning(
+                "delayed message %d of level %d cannot be delivered: %s",
+                offset,
+                queue.queue_id + 1,
+                "no record is there" if record is None else "it does not say where to",
+            )
+            return False
+        topic, queue_id = target
+        if topic == c.HALF_TOPIC:
+            return False  # a half message is never delayed; as the broker does
+        self._putting.put_prepared(topic, copy_for(record, topic, queue_id, self._store_host))
+        return True
+
+
+def _target(record: Record) -> tuple[str, int] | None:
+    properties = record.properties
+    topic, queue_id = properties.get(c.PROPERTY_REAL_TOPIC), properties.get(c.PROPERTY_REAL_QID, "")
+    if topic is None or not is_legal_topic(topic) or not queue_id.isdecimal() or int(queue_id) > MAX_QUEUE_ID:
+        return None
+    return topic, int(queue_id)
+
+
+def copy_for(record: Record, topic: str, queue_id: int, store_host: bytes, sys_flag: int | None = None) -> Pending:
+    """``record`` once more, with all its properties, for another queue.
+
+    Raises:
+        MessageIllegalError: the topic is too long for a record.
+    """
+    topic_raw = topic.encode()
+    if len(topic_raw) > c.MAX_TOPIC_SIZE_V1:
+        raise errors.MessageIllegalError(
+            "topic has an illegal length", expected=f"1 to {c.MAX_TOPIC_SIZE_V1} bytes", found=len(topic_raw)
+        )
+    fields = (
+        topic_raw,
+        record.body,
+        record.properties_raw,
+        queue_id,
+        record.flag,
+        record.sys_flag if sys_flag is None else sys_flag,
+        record.born_timestamp_ms,
+        record.born_host_raw,
+        store_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        c.MAGIC_V1,
+    )
+    size = record_size(
+        len(record.body),
+        len(topic_raw),
+        len(record.properties_raw),
+        born_host_size=len(record.born_host_raw),
+        store_host_size=len(store_host),
+    )
+    return Pending(fields, size, queue_id, (topic, queue_id))

@@ -1,0 +1,277 @@
+"""Transactions: a message that counts only once its producer says so.
+
+As RocketMQ's broker keeps them (docs/transactions.md): the half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``. A
+commit puts it into its real queue and a rollback does not; either way an entry in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``
+closes it. Half messages that stay open are asked about: the producer's checker decides.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mqstore import errors
+from mqstore.layout import constants as c
+from mqstore.layout.hosts import decode_host
+from mqstore.layout.record import Record
+from mqstore.store.message import Message, PutResult
+from mqstore.store.schedule import copy_for
+
+if TYPE_CHECKING:
+    from mqstore.store.store import Store
+
+_log = logging.getLogger(__name__)
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group under which progress in both topics is kept."""
+_READ = 32
+
+
+class TransactionState(enum.Enum):
+    """What became of a transaction."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"
+    """Not known yet: ask again later."""
+
+
+Checker = Callable[[Record], TransactionState]
+"""Asked about a half message whose transaction is still open."""
+
+
+class Transaction:
+    """One open transaction. As a context manager it commits at the end of the block and rolls back on an exception.
+
+    Attributes:
+        half: where the half message was stored.
+    """
+
+    def __init__(self, transactions: Transactions, half: PutResult) -> None:
+        self._transactions = transactions
+        self.half = half
+        self._closed = False
+
+    def commit(self) -> PutResult:
+        """Put the message into its queue. Raises UsageError when the transaction is closed already."""
+        self._close()
+        result = self._transactions.end(self.half.physical_offset, TransactionState.COMMIT)
+        assert result is not None
+        return result
+
+    def rollback(self) -> None:
+        """Drop the message. Raises UsageError when the transaction is closed already."""
+        self._close()
+        self._transactions.end(self.half.physical_offset, TransactionState.ROLLBACK)
+
+    def _close(self) -> None:
+        if self._closed:
+            raise errors.UsageError("the transaction is closed already", offset=self.half.physical_offset)
+        self._closed = True
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+
+class Transactions:
+    """The half messages of a store, and the service that asks about those left open."""
+
+    def __init__(self, store: Store) -> None:
+        config = store.config
+        self._store = store
+        self._check_max = config.transaction_check_max
+        self._timeout_ms = config.transaction_time_out
+        self._interval_s = config.transaction_check_interval / 1000
+        self._guard = threading.Lock()  # one check at a time
+        self._ending = threading.Lock()  # for what is closed
+        self._checkers: dict[str, Checker] = {}
+        self._closed_by: dict[int, int] = {}  # queue offset of a half message: offset of the entry that closes it
+        self._ops_read_to = -1
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqstore-transactions", daemon=True)
+
+    # -- producing
+
+    def begin(self, producer_group: str, message: Message) -> Transaction:
+        """Store ``message`` as a half message. Raises as :meth:`mqstore.Store.put`."""
+        self._store.settings.ensure_group(producer_group)
+        properties = {
+            **message.properties,
+            c.PROPERTY_TRAN_MSG: "true",
+            c.PROPERTY_PGROUP: producer_group,
+            c.PROPERTY_REAL_TOPIC: message.topic,
+            c.PROPERTY_REAL_QID: str(self._store.checked_queue(message)),
+        }
+        half = replace(
+            message,
+            topic=c.HALF_TOPIC,
+            queue_id=0,
+            delay_level=0,
+            properties=properties,
+            sys_flag=message.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
+        )
+        return Transaction(self, self._store.put(half))
+
+    def end(self, half_physical_offset: int, state: TransactionState) -> PutResult | None:
+        """Commit a half message (the result says where it went) or roll it back.
+
+        Raises:
+            UsageError: no half message is there, it is closed already, or ``state`` decides nothing.
+        """
+        half = self._store.message_at(half_physical_offset)
+        if half is None or half.topic != c.HALF_TOPIC or state is TransactionState.UNKNOWN:
+            raise errors.UsageError("no such half message, or nothing decided", offset=half_physical_offset)
+        if half.queue_offset < (self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0):
+            raise errors.UsageError("the transaction is closed already", offset=half_physical_offset)
+        return self._end(half, state)
+
+    def _end(self, half: Record, state: TransactionState) -> PutResult | None:
+        """Close once: whoever comes second, the producer or the check, is refused."""
+        with self._ending:
+            if half.queue_offset in self._closed_by:
+                raise errors.UsageError("the transaction is closed already", offset=half.physical_offset)
+            self._closed_by[half.queue_offset] = 0
+        try:
+            result = self._commit(half) if state is TransactionState.COMMIT else None
+            body = str(half.queue_offset).encode()
+            entry = self._store.put(Message(c.OP_HALF_TOPIC, body, tags=c.TAG_OF_OP_MESSAGES, queue_id=0))
+        except BaseException:
+            with self._ending:
+                del self._closed_by[half.queue_offset]
+            raise
+        with self._ending:
+            self._closed_by[half.queue_offset] = entry.queue_offset
+        return result
+
+    def _commit(self, half: Record) -> PutResult:
+        properties = half.properties
+        topic, queue_id = properties[c.PROPERTY_REAL_TOPIC], int(properties[c.PROPERTY_REAL_QID])
+        committed = half._replace(prepared_transaction_offset=half.physical_offset)
+        flags = half.sys_flag & ~c.SysFlag.TRANSACTION_MASK | c.SysFlag.TRANSACTION_COMMIT
+        pending = copy_for(committed, topic, queue_id, self._store.config.store_host, flags)
+        return self._store.put_prepared(topic, pending)
+
+    # -- asking about those left open
+
+    def set_checker(self, producer_group: str, checker: Checker) -> None:
+        """Have ``checker`` decide about half messages of ``producer_group`` that stay open."""
+        self._checkers[producer_group] = checker
+
+    def start(self) -> None:
+        """Begin to ask, every ``transaction_check_interval``."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self.check(time.time_ns() // 1_000_000)
+            except Exception as error:
+                _log.error("checking open transactions failed, trying again: %s", error)
+
+    def check(self, now_ms: int) -> int:
+        """Ask about every half message that has been open for ``transaction_time_out``; the number closed."""
+        with self._guard:
+            self._read_ops()
+            offset = max(
+                self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0, self._store.min_offset(c.HALF_TOPIC, 0)
+            )
+            end = self._store.max_offset(c.HALF_TOPIC, 0)
+            closed = 0
+            first_open = None
+            while offset < end:
+                if offset not in self._closed_by:
+                    answer = self._ask(offset, now_ms)
+                    closed += answer is True
+                    if answer is None:
+                        first_open = offset if first_open is None else first_open
+                offset += 1
+            self._save_progress(end if first_open is None else first_open)
+            return closed
+
+    def _read_ops(self) -> None:
+        """Take in the entries that close half messages, from where they still matter."""
+        if self._ops_read_to < 0:
+            self._ops_read_to = self._store.committed_offset(CHECK_GROUP, c.OP_HALF_TOPIC, 0) or 0
+        while True:
+            result = self._store.get(c.OP_HALF_TOPIC, 0, self._ops_read_to, _READ)
+            for record in result.messages:
+                with self._ending:
+                    for part in record.body.split(b","):
+                        if part.strip().isdigit():
+                            self._closed_by.setdefault(int(part), record.queue_offset)
+            if result.next_offset == self._ops_read_to:
+                return
+            self._ops_read_to = result.next_offset
+
+    def _ask(self, offset: int, now_ms: int) -> bool | None:
+        """Whether the half message at ``offset`` could be closed; None when it stays open there.
+
+        One that nobody can decide yet is put once more with a higher count, and the present one closed in its favour,
+        so that the queue's beginning can move on.
+        """
+        messages = self._store.get(c.HALF_TOPIC, 0, offset, 1).messages
+        if not messages or messages[0].queue_offset != offset:
+            return True  # expired
+        half = messages[0]
+        properties = half.properties
+        checker = self._checkers.get(properties.get(c.PROPERTY_PGROUP, ""))
+        immunity = properties.get(c.PROPERTY_CHECK_IMMUNITY_TIME, "")
+        patience_ms = int(immunity) * 1000 if immunity.isdecimal() else self._timeout_ms
+        if checker is None or now_ms - half.store_timestamp_ms < patience_ms:
+            return None
+        state = checker(half)
+        if state is not TransactionState.UNKNOWN:
+            self._end(half, state)
+            return True
+        self._put_again(half, properties)
+        return False
+
+    def _put_again(self, half: Record, properties: dict[str, str]) -> None:
+        counted = properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
+        times = (int(counted) if counted.isdecimal() else 0) + 1
+        topic = c.HALF_TOPIC if times <= self._check_max else c.TRANS_CHECK_MAX_TIME_TOPIC
+        self._store.put(
+            Message(
+                topic,
+                half.body,
+                properties={**properties, c.PROPERTY_TRANSACTION_CHECK_TIMES: str(times)},
+                queue_id=0,
+                flag=half.flag,
+                sys_flag=half.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
+                born_timestamp_ms=half.born_timestamp_ms,
+                born_host=decode_host(half.born_host_raw),
+                reconsume_times=half.reconsume_times,
+            )
+        )
+        self._end(half, TransactionState.ROLLBACK)
+
+    def _save_progress(self, half_offset: int) -> None:
+        """Everything before ``half_offset`` is closed, and the entries that said so are needed no more."""
+        with self._ending:
+            for offset in [one for one in self._closed_by if one < half_offset]:
+                del self._closed_by[offset]
+            op_offset = min(self._closed_by.values(), default=max(0, self._ops_read_to))
+        for topic, offset in ((c.HALF_TOPIC, half_offset), (c.OP_HALF_TOPIC, op_offset)):
+            if offset <= self._store.max_offset(topic, 0):
+                self._store.commit_offset(CHECK_GROUP, topic, 0, offset)

@@ -1,0 +1,242 @@
+"""Old files go, what points into them follows, and nothing that must stay is touched."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+from mqstore import DiskBand, DiskFullError, GetMessageStatus, Message, Store
+from mqstore.files import durable
+from mqstore.store.expiry import Expiry
+from store.support import findings, open_small
+
+HOUR_MS = 3_600_000
+FAR_MS = 9_000_000_000_000
+
+
+def put_many(store: Store, count: int, topic: str = "t", size: int = 100, queues: int = 1) -> None:
+    store.put_batch([Message(topic, bytes(size), queue_id=number % queues) for number in range(5)])
+    for number in range(5, count):
+        store.put(Message(topic, bytes(size), keys=[f"k{number}"], queue_id=number % queues))
+    store.wait_dispatched()
+
+
+def names(store: Store) -> list[str]:
+    return sorted(path.name for path in store.paths.commit_log.iterdir())
+
+
+def set_age(store: Store, hours: float, now_ms: int, count: int) -> None:
+    """Make the first ``count`` log files that old."""
+    for name in names(store)[:count]:
+        stamp = now_ms / 1000 - hours * 3600
+        os.utime(store.paths.commit_log / name, (stamp, stamp))
+
+
+def noon_ms() -> int:
+    """Today, at an hour that delete_when does not name."""
+    now = list(time.localtime())
+    now[3:6] = [12, 0, 0]
+    return int(time.mktime(time.struct_time(now))) * 1000
+
+
+def test_files_past_their_time_go_oldest_first_and_never_the_newest(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 200)
+        store.flush()
+        before = names(store)
+        now = noon_ms()
+        set_age(store, 71.9, now, len(before))
+        assert store.expire(now).removed == []
+        set_age(store, 72, now, 3)
+        report = store.expire(now)
+        assert [path.name for path in report.removed] == before[:3]
+        assert store.min_physical_offset == int(before[3]) == report.min_physical_offset
+        low = store.min_offset("t", 0)
+        assert report.lost_ranges == {("t", 0): (0, low)}
+        assert store.get("t", 0, 0).status is GetMessageStatus.OFFSET_TOO_SMALL
+        assert store.get("t", 0, low).messages[0].queue_offset == low
+        assert store.query("t", "k7").messages == []
+        set_age(store, 1000, now, len(before))
+        while store.expire(now).removed:
+            pass
+        assert names(store) == before[-1:]
+        assert store.put(Message("t", b"goes on")).queue_offset == 200
+    assert findings(tmp_path / "s") == []
+    with open_small(tmp_path / "s") as store:
+        assert (store.min_offset("t", 0), store.max_offset("t", 0)) != (0, 0)
+        assert store.put(Message("t", b"and on")).queue_offset == 201
+
+
+def test_a_quiet_topic_is_empty_at_once_when_all_its_records_are_gone(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=102_400, mapped_file_size_consume_queue=1000) as store:
+        for topic in ("one", "two", "three"):
+            put_many(store, 1000, topic, 300 - 91 - len(topic), queues=4)
+        store.flush()
+        set_age(store, 100, noon_ms(), 5)
+        assert len(store.expire(noon_ms()).removed) == 5
+        for queue_id in range(4):
+            assert (store.min_offset("one", queue_id), store.max_offset("one", queue_id)) == (250, 250)
+            assert 0 <= store.min_offset("two", queue_id) < store.max_offset("two", queue_id) == 250
+            assert store.get("one", queue_id, 0).status is GetMessageStatus.OFFSET_TOO_SMALL
+            assert store.get("one", queue_id, 250).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+            assert store.put(Message("one", b"", queue_id=queue_id)).queue_offset == 250
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=102_400, mapped_file_size_consume_queue=1000) as store:
+        assert (store.min_offset("one", 0), store.max_offset("one", 0)) == (250, 251)
+    assert findings(tmp_path / "s") == []
+
+
+def expiry_of(store: Store, ratio: list[float]) -> Expiry:
+    """The store's own expiry, with a disk that is as full as ``ratio`` says."""
+    expiry = store._engine.expiry
+    expiry._measure = lambda path: ratio[0]
+    return expiry
+
+
+@pytest.mark.parametrize(
+    ("ratio", "hours", "band", "count"),
+    [
+        (0.74, 73, DiskBand.CALM, 0),
+        (0.76, 71, DiskBand.CLEANING, 0),
+        (0.76, 73, DiskBand.CLEANING, 4),
+        (0.86, 1, DiskBand.FORCED, 10),
+        (0.91, 1, DiskBand.FULL, 10),
+    ],
+)
+def test_the_four_bands(tmp_path: Path, ratio: float, hours: float, band: DiskBand, count: int) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 600)
+        store.flush()
+        now = noon_ms()
+        set_age(store, hours, now, 4)
+        report = expiry_of(store, [ratio]).run(now)
+        assert (report.band, len(report.removed)) == (band, count)
+        if band is DiskBand.FULL:
+            with pytest.raises(DiskFullError, match="nearly full"):
+                store.put(Message("t", b""))
+            assert store.get("t", 0, store.min_offset("t", 0)).messages
+        else:
+            store.put(Message("t", b""))
+
+
+def test_at_the_hour_old_files_go_whatever_the_disk(tmp_path: Path) -> None:
+    now = noon_ms()
+    with open_small(tmp_path / "s", delete_when="04;12") as store:
+        put_many(store, 200)
+        store.flush()
+        set_age(store, 73, now, 2)
+        assert len(expiry_of(store, [0.1]).run(now).removed) == 2
+
+
+def test_the_store_takes_messages_again_while_files_are_still_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ratio = [0.91]
+    removing, go_on = threading.Event(), threading.Event()
+    remove_file = durable.remove_file
+
+    def slow(path: Path) -> None:
+        removing.set()
+        assert go_on.wait(30)
+        remove_file(path)
+
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 200)
+        store.flush()
+        expiry = expiry_of(store, ratio)
+        monkeypatch.setattr(durable, "remove_file", slow)
+        thread = threading.Thread(target=expiry.run, args=(noon_ms(),))
+        thread.start()
+        assert removing.wait(30)
+        with pytest.raises(DiskFullError):
+            store.put(Message("t", b""))
+        ratio[0] = 0.5
+        assert expiry.band() is DiskBand.CALM
+        store.put(Message("t", b"taken again"))
+        go_on.set()
+        thread.join()
+        assert [store.put(Message("t", b"%d" % number)).queue_offset for number in range(3)] == [201, 202, 203]
+
+
+def test_expiry_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def guarded(work: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                while not stop.wait(0.002):
+                    work()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    with open_small(tmp_path / "s") as store:
+
+        def read() -> None:
+            result = store.get("t", 0, store.min_offset("t", 0))
+            assert all(message.topic == "t" for message in result.messages)
+
+        threads = [
+            guarded(lambda: [store.put(Message("t", bytes(100), queue_id=0)) for _ in range(20)]),
+            guarded(read),
+            guarded(lambda: store.expire(FAR_MS)),
+        ]
+        deadline = time.monotonic() + 60
+        while store.min_physical_offset < 20 * 4096 and not failures and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert store.min_physical_offset > 0
+        store.wait_dispatched()
+        low, high = store.min_offset("t", 0), store.max_offset("t", 0)
+        found = []
+        while low < high:
+            result = store.get("t", 0, low)
+            found += [message.queue_offset for message in result.messages]
+            low = result.next_offset
+        assert found == list(range(high - len(found), high))
+    assert findings(tmp_path / "s") == []
+
+
+def test_what_is_not_on_the_device_or_not_dispatched_yet_stays(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s", flush_interval_commit_log=3_600_000) as store:
+        put_many(store, 200)
+        if store.flushed_offset == 0:
+            assert store.expire(FAR_MS).removed == []
+        store.flush()
+        assert store.expire(FAR_MS).removed != []
+
+
+def test_an_index_file_goes_with_the_records_it_points_to(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 300)
+        store.flush()
+        files = sorted(store.paths.index.iterdir())
+        store.expire(FAR_MS)
+        left = sorted(store.paths.index.iterdir())
+        assert left == files[-len(left) :]
+        assert len(left) < len(files)
+        low = store.min_offset("t", 0)
+        assert [one.queue_offset for one in store.query("t", f"k{low + 1}").messages] == [low + 1]
+        assert store.query("t", "k6").messages == []
+
+
+def test_nothing_expires_by_itself_unless_asked_for(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=48\n")
+    assert mqstore.StoreConfig().expire_automatically is False
+    config = mqstore.StoreConfig.from_broker_conf(conf)
+    assert (config.expire_automatically, config.file_reserved_time) == (True, 48)
+    with pytest.raises(mqstore.UsageError, match="delete_when"):
+        mqstore.StoreConfig(delete_when="25")
