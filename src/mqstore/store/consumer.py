@@ -58,6 +58,7 @@ class Consumer:
         group: the group.
         topic: the topic.
         retry_topic: the topic through which the group gets messages again.
+        timeout_s: iterating ends when nothing came for so many seconds; None is never.
         lost: messages that expired before this consumer came to them.
     """
 
@@ -84,7 +85,7 @@ class Consumer:
         self._start = start
         self._auto_commit = auto_commit
         self._broadcast = broadcast
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._settings = store.settings.ensure_group(group)
         self.retry_topic = c.RETRY_PREFIX + group
         self._topics = [topic] if broadcast else [topic, self.retry_topic]
@@ -125,7 +126,7 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         while True:
             try:
-                yield self.get(timeout_s=self._timeout_s)
+                yield self.get(timeout_s=self.timeout_s)
             except stdlib_queue.Empty:
                 return
             except errors.StoreClosedError:

@@ -1,6 +1,6 @@
 """Transactions: a message that counts only once its producer says so.
 
-As RocketMQ's broker keeps them (docs/transactions.md): the half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``. A
+As RocketMQ's broker keeps them (docs/consuming.md): the half message waits in ``RMQ_SYS_TRANS_HALF_TOPIC``. A
 commit puts it into its real queue and a rollback does not; either way an entry in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``
 closes it. Half messages that stay open are asked about: the producer's checker decides.
 """

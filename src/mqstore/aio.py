@@ -1,0 +1,161 @@
+"""The store for asyncio: the same verbs, awaited; nothing that may wait runs on the event loop.
+
+There is no loop and no state in here. Calls run on threads of a pool that belongs to the store; those that put go
+through one thread, so that messages are stored in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+
+from mqstore.layout.record import Record
+from mqstore.store.consumer import Consumer
+from mqstore.store.message import GetResult, Message, PutResult, QueryResult
+from mqstore.store.store import Store, open_store
+
+__all__ = ["AsyncConsumer", "AsyncStore", "open"]
+
+T = TypeVar("T")
+_READERS = 8
+
+
+async def _call(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(work, *arguments, **named))
+
+
+async def open(path: str | os.PathLike[str], **settings: Any) -> AsyncStore:  # noqa: A001 (as mqstore.open)
+    """Open the store at ``path``; arguments and errors as :func:`mqstore.open`."""
+    writer = ThreadPoolExecutor(1, thread_name_prefix="mqstore-aio-put")
+    try:
+        return AsyncStore(await _call(writer, open_store, path, **settings), writer)
+    except BaseException:
+        writer.shutdown(wait=False)
+        raise
+
+
+class AsyncStore:
+    """A store open for writing, for asyncio. Made by :func:`open`.
+
+    Attributes:
+        store: the store itself, for what is not here; its calls may block.
+    """
+
+    def __init__(self, store: Store, writer: ThreadPoolExecutor) -> None:
+        self.store = store
+        self._writer = writer
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="mqstore-aio")
+
+    async def put(self, message: Message) -> PutResult:
+        """As :meth:`mqstore.Store.put`."""
+        return await _call(self._writer, self.store.put, message)
+
+    async def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
+        """As :meth:`mqstore.Store.put_batch`."""
+        return await _call(self._writer, self.store.put_batch, messages)
+
+    async def get(
+        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = 32, where: str | None = None
+    ) -> GetResult:
+        """As :meth:`mqstore.Store.get`."""
+        return await _call(self._readers, self.store.get, topic, queue_id, offset, max_messages, where)
+
+    async def query(self, topic: str, key: str, **named: Any) -> QueryResult:
+        """As :meth:`mqstore.Store.query`."""
+        return await _call(self._readers, self.store.query, topic, key, **named)
+
+    async def wait_dispatched(self, timeout_s: float | None = None) -> bool:
+        """As :meth:`mqstore.Store.wait_dispatched`."""
+        return await _call(self._readers, self.store.wait_dispatched, timeout_s)
+
+    async def flush(self) -> None:
+        """As :meth:`mqstore.Store.flush`, after everything put so far."""
+        await _call(self._writer, self.store.flush)
+
+    async def consumer(self, group: str, topic: str, where: str | None = None, **named: Any) -> AsyncConsumer:
+        """As :meth:`mqstore.Store.consumer`."""
+        return AsyncConsumer(await _call(self._readers, self.store.consumer, group, topic, where, **named))
+
+    async def close(self) -> None:
+        """As :meth:`mqstore.Store.close`, after everything put so far."""
+        try:
+            await _call(self._writer, self.store.close)
+        finally:
+            self._writer.shutdown(wait=False)
+            self._readers.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncConsumer:
+    """A consumer for asyncio. Made by :meth:`AsyncStore.consumer`.
+
+    It has a thread of its own, since waiting for a message may take for ever.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mqstore-aio-consume")
+        self._taking: asyncio.Future[Record] | None = None
+
+    async def get(self, timeout_s: float | None = None) -> Record:
+        """The next message; TimeoutError when none came in ``timeout_s`` seconds, None is for ever.
+
+        A message that arrives after the timeout, or for a task that was cancelled, is what the next call gives.
+        """
+        if self._taking is None:
+            self._taking = asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.get)
+        taking = self._taking
+        done, _ = await asyncio.wait({taking}, timeout=timeout_s)
+        if not done:
+            raise TimeoutError(f"no message in {timeout_s} s")
+        if self._taking is taking:
+            self._taking = None
+        return taking.result()
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while True:
+            try:
+                yield await self.get(self._consumer.timeout_s)
+            except TimeoutError:
+                return
+
+    async def ack(self, message: Record) -> bool:
+        """As :meth:`mqstore.Consumer.ack`."""
+        return await asyncio.to_thread(self._consumer.ack, message)
+
+    async def nack(self, message: Record, delay_level: int | None = None) -> PutResult | None:
+        """As :meth:`mqstore.Consumer.nack`."""
+        return await asyncio.to_thread(self._consumer.nack, message, delay_level)
+
+    async def commit(self) -> None:
+        """As :meth:`mqstore.Consumer.commit`."""
+        await asyncio.to_thread(self._consumer.commit)
+
+    async def close(self) -> None:
+        """As :meth:`mqstore.Consumer.close`; a waiting :meth:`get` ends with StoreClosedError."""
+        self._consumer.close()
+        taking = self._taking
+        if taking is not None:
+            await asyncio.wait({taking})
+            taking.exception()  # looked at, so that asyncio does not report it
+        self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncConsumer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,85 @@
+"""The store from asyncio: order, and a loop that is never blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqstore import Message, StoreClosedError, aio
+from store.support import SMALL, findings
+
+WIDE: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
+
+
+def test_what_coroutines_put_is_stored_in_their_order(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        async with await aio.open(tmp_path / "s", **WIDE, flush_disk_type="SYNC_FLUSH") as store:
+            results = await asyncio.gather(*[store.put(Message("t", b"%d" % number)) for number in range(200)])
+            await store.wait_dispatched()
+            found = (await store.get("t", 0, 0, 200)).messages
+            assert [message.body for message in found] == [b"%d" % number for number in range(len(found))]
+            assert (await store.put_batch([Message("t", b"x", keys=["k"])] * 2))[1].queue_offset == 201
+            await store.wait_dispatched()
+            assert len((await store.query("t", "k")).messages) == 2
+            return [result.queue_offset for result in results]
+
+    assert asyncio.run(main()) == list(range(200))
+    assert findings(tmp_path / "s") == []
+
+
+def test_the_loop_goes_on_while_others_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "s", **WIDE) as store, await store.consumer("g", "t") as consumer:
+            waiting = asyncio.create_task(consumer.get())
+            ticks = 0
+            while ticks < 20:
+                await asyncio.sleep(0.005)
+                ticks += 1
+            assert not waiting.done()
+            await store.put(Message("t", b"here"))
+            message = await asyncio.wait_for(waiting, 30)
+            assert message.body == b"here"
+            assert await consumer.ack(message)
+
+    asyncio.run(main())
+
+
+def test_a_message_that_comes_too_late_for_one_get_is_the_next_ones(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "s", **WIDE) as store, await store.consumer("g", "t") as consumer:
+            with pytest.raises(TimeoutError):
+                await consumer.get(timeout_s=0.05)
+            cancelled = asyncio.create_task(consumer.get())
+            await asyncio.sleep(0.05)
+            cancelled.cancel()
+            for number in range(2):
+                await store.put(Message("t", b"%d" % number, queue_id=0))
+            for number in range(2):
+                message = await consumer.get(timeout_s=30)
+                assert message.body == b"%d" % number
+                await consumer.ack(message)
+            await consumer.commit()
+            assert store.store.committed_offset("g", "t", 0) == 2
+
+    asyncio.run(main())
+
+
+def test_closing_ends_a_waiting_get(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "s", **WIDE) as store:
+            consumer = await store.consumer("g", "t")
+            waiting = asyncio.create_task(consumer.get())
+            await asyncio.sleep(0.05)
+            started = time.monotonic()
+            await consumer.close()
+            with pytest.raises(StoreClosedError):
+                await waiting
+            assert time.monotonic() - started < 30
+        with pytest.raises(StoreClosedError):
+            await asyncio.to_thread(store.store.put, Message("t", b""))
+
+    asyncio.run(main())
