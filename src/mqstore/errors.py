@@ -7,6 +7,7 @@
     ├── NotAStoreError        the path is no store directory, or none of the kind asked for
     ├── DamageError           bytes on disk contradict the format
     │   ├── CorruptRecordError    one commit log record
+    │   ├── CorruptBatchError     one record batch of a Kafka log
     │   ├── CorruptFileError      a whole file: length, name, header, order, a hole between files
     │   └── CorruptConfigError    a settings file of which no good copy is left
     ├── StoreLockedError      another process has the store open for writing (retriable)
@@ -14,6 +15,8 @@
     ├── NotWritableError      the store does not take messages now: disk full, damaged, read-only
     │   └── DiskFullError         no space left; everything acknowledged stays readable (retriable)
     ├── MessageIllegalError   the message breaks a limit of the format
+    │   ├── OutOfOrderSequenceError   sequence numbers of a Kafka producer leave a gap
+    │   └── ProducerFencedError       a newer epoch of a Kafka producer has been seen
     └── StoreIOError          the operating system refused an operation
 
 "There is no such message" is never an error: look-ups answer ``None`` or an empty result for that. An error
@@ -109,6 +112,10 @@ class CorruptRecordError(DamageError):
     """A commit log record is damaged; ``offset`` is its physical offset, ``found`` the reason."""
 
 
+class CorruptBatchError(DamageError):
+    """A record batch of a Kafka log is damaged; ``offset`` is its position in the file, ``found`` the reason."""
+
+
 class CorruptFileError(DamageError):
     """A file as a whole is damaged: wrong length, foreign name, broken header, or a hole between files."""
 
@@ -139,6 +146,14 @@ class DiskFullError(NotWritableError):
 
 class MessageIllegalError(MqstoreError, ValueError):
     """A message breaks a limit of the format or of the configuration."""
+
+
+class OutOfOrderSequenceError(MessageIllegalError):
+    """The sequence numbers of an idempotent producer leave a gap: something it sent before has not arrived."""
+
+
+class ProducerFencedError(MessageIllegalError):
+    """A newer epoch of the producer has been seen: another one has taken its place."""
 
 
 class StoreIOError(MqstoreError, OSError):

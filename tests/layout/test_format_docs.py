@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from layout.kafka import internal_topic_examples, small_file_examples
+from layout.kafka import batch_examples, internal_topic_examples, small_file_examples
 from mqstore.layout import batch, hosts, index, properties_crc
 from mqstore.layout.batch_queue_unit import decode_batch_unit, encode_batch_unit
 from mqstore.layout.checkpoint import decode_checkpoint, encode_checkpoint
@@ -169,6 +169,7 @@ EXAMPLES: dict[str, Callable[[bytes], Any]] = {
     "index-file": index_file,
     "checkpoint": checkpoint,
     "config-json": config_json,
+    **batch_examples.EXAMPLES,
     **small_file_examples.EXAMPLES,
     **internal_topic_examples.EXAMPLES,
 }
