@@ -169,7 +169,8 @@ class IndexFileReader:
         if header.index_count > geometry.max_entries:
             return False
         first = self._entry_in(geometry, 1)
-        if (first.physical_offset, first.time_diff_s, first.previous) != (header.begin_physical_offset, 0, 0):
+        # The time in the first entry may count from the end of the file before: its own had no begin yet.
+        if (first.physical_offset, first.previous) != (header.begin_physical_offset, 0):
             return False
         last = self._entry_in(geometry, header.index_count - 1)
         if last.physical_offset != header.end_physical_offset:

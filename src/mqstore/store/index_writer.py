@@ -234,8 +234,11 @@ def _write_slots(file: MappedFile, geometry: Geometry, header: IndexHeader, righ
 
 
 def _begins(header: IndexHeader, entry: IndexEntry) -> bool:
-    """Whether ``entry`` can be the first: the header tells where and when the file begins."""
-    return entry.physical_offset == header.begin_physical_offset and entry.time_diff_s == 0
+    """Whether ``entry`` can be the first: the header tells where the file begins.
+
+    The time in it may count from the end of the file before: its own file had no begin yet when it was filed.
+    """
+    return entry.physical_offset == header.begin_physical_offset
 
 
 def _entry_error(path: Path, number: int, entry: object) -> errors.CorruptFileError:
