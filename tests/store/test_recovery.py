@@ -15,7 +15,9 @@ import pytest
 import mqstore
 from mqstore import CorruptFileError, CorruptRecordError, Message
 from mqstore.files import durable
+from mqstore.files.pool import FilePool
 from mqstore.layout.index import index_keys
+from mqstore.store.consume_queue import ConsumeQueue
 from store.support import (
     bodies,
     body_of,
@@ -387,3 +389,29 @@ def test_a_wrong_queue_offset_harms_no_other_message(store: Path, claimed: int) 
     open_small(store).close()
     found = bodies(store)
     assert [body for body in found if body != ALL[4]] == ALL[:4] + ALL[5:]
+
+
+def test_a_file_that_a_broker_allocated_ahead_is_written_to_and_read_back(tmp_path: Path) -> None:
+    """Recovery removes it; whoever still had it open would go on reading its zeros."""
+    fill(tmp_path / "s", 10)
+    (tmp_path / "s" / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
+    forget_note(tmp_path / "s")
+    with open_small(tmp_path / "s") as store:
+        for number in range(10, 60):
+            store.put(Message("T", body_of(number), queue_id=0))
+        assert store.wait_dispatched(30)
+        assert store.max_offset("T", 0) == 60
+    assert bodies(tmp_path / "s") == [body_of(number) for number in range(60)]
+    assert findings(tmp_path / "s") == []
+
+
+def test_units_that_are_dispatched_again_may_lie_in_two_files(tmp_path: Path) -> None:
+    fill(tmp_path / "s", 15)
+    queue = ConsumeQueue("T", 0, tmp_path / "s" / "consumequeue" / "T" / "0", FilePool(writable=True), 200)
+    units = queue.units(0, 10) + queue.units(10, 5)
+    queue.min_offset, queue.max_offset = 0, 12
+    assert queue.put(8, units[8 * 20 :])
+    assert queue.max_offset == 15
+    changed = bytearray(units[8 * 20 :])
+    changed[3 * 20 + 7] ^= 1
+    assert not queue.put(8, bytes(changed))

@@ -75,10 +75,20 @@ class ConsumeQueue(QueueReader):
         taken = self.max_offset - first_offset
         if taken > 0:
             count = min(taken, len(units) // QUEUE_UNIT_SIZE)
-            return self.units(first_offset, count) == units[: count * QUEUE_UNIT_SIZE]
+            return self._stored(first_offset, count) == units[: count * QUEUE_UNIT_SIZE]
         last = self.unit(self.max_offset - 1)
         room = decode_unit(units).physical_offset - (0 if last is None else last.end_offset)
         return -taken * MIN_RECORD_SIZE <= room
+
+    def _stored(self, first_offset: int, count: int) -> bytes:
+        """``count`` units from ``first_offset`` on, in however many files they lie; fewer where one is missing."""
+        found = b""
+        while (missing := count - len(found) // QUEUE_UNIT_SIZE) > 0:
+            part = self.units(first_offset + count - missing, missing)
+            if not part:
+                break
+            found += part
+        return found
 
     def _fill(self, first_offset: int) -> None:
         """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file."""
@@ -156,7 +166,7 @@ class ConsumeQueue(QueueReader):
         changed = False
         for entry in list(self.inventory.entries):
             if entry.start > end or (entry.start == end and entry.start != self.inventory.start):
-                self._remove(entry)
+                self.remove_file(entry)
                 changed = True
             elif end < entry.start + self._size:
                 with self._pool.descriptor(entry.path) as fd:
@@ -178,9 +188,10 @@ class ConsumeQueue(QueueReader):
             if entry.start + self._size > self.min_offset * QUEUE_UNIT_SIZE:
                 return
             with self._list_guard:
-                self._remove(entry)
+                self.remove_file(entry)
 
-    def _remove(self, entry: FileEntry) -> None:
+    def remove_file(self, entry: FileEntry) -> None:
+        """Remove one of the queue's files, and let go of it: a later file of that name is another."""
         durable.remove_file(entry.path)
         self._pool.forget(entry.path)
         self._list([one for one in self.inventory.entries if one is not entry])

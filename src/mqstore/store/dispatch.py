@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqstore import kernels
+from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
@@ -116,15 +116,25 @@ class Dispatcher:
             for chunk in self._log.scan(self.offset, end, check_crc=False, on_damage=_refuse):
                 self.apply(chunk)
             if self.offset == before:
-                self.offset = self._skip_closed_file(end)
+                self.offset = self._next_file()
 
-    def _skip_closed_file(self, end: int) -> int:
-        """Where to go on when no record is left before ``end`` in this file: behind its blank record, or at the end."""
-        entry = self._log.entry_at(self.offset)
-        if entry is None:
-            return end
-        following = entry.start + self._log.inventory.size_bytes
-        return min(following, end)
+    def _next_file(self) -> int:
+        """Where to go on when no record starts here: behind a closed file, or where the log begins.
+
+        Nothing else is ever passed over: what cannot be read now is tried again later.
+        """
+        following = self._log.end_of_closed_file(self.offset)
+        if following is None and self.offset < self._log.min_offset:
+            following = self._log.min_offset  # expired before it was dispatched
+        if following is None:
+            self._log.refresh()
+            raise errors.StoreIOError(
+                "the log cannot be read where it should go on",
+                offset=self.offset,
+                expected="a record",
+                hint="this is tried again; if it stays, run mqstore check",
+            )
+        return following
 
     def apply(self, chunk: Chunk) -> None:
         """Dispatch the records of one chunk."""

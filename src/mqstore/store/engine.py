@@ -130,9 +130,8 @@ class Engine:
         self.schedule = ScheduleService(
             self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
         )
-        pools = (self.pool, self._queue_pool)
         self.expiry = Expiry(
-            self.path, config, self.log, self.commit_log, pools, self.queues, self.index, self.dispatcher
+            self.path, config, self.log, self.commit_log, self.pool, self.queues, self.index, self.dispatcher
         )
         self._expiry_service = ExpiryService(self.expiry, config)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqstore import errors
-from mqstore.files import durable
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.store.commit_log import CommitLog
@@ -74,7 +73,7 @@ class Expiry:
         config: StoreConfig,
         log: LogReader,
         commit_log: CommitLog,
-        pools: tuple[FilePool, ...],
+        pool: FilePool,
         queues: QueueTable,
         index: IndexWriter | None,
         dispatcher: Dispatcher,
@@ -84,7 +83,7 @@ class Expiry:
         self._config = config
         self._log = log
         self._commit_log = commit_log
-        self._pools = pools
+        self._pool = pool
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
@@ -157,15 +156,11 @@ class Expiry:
             for entry in entries[: self._config.delete_file_batch_max]:
                 if not forced and not self._is_old(entry, now_ms):
                     break
-                durable.remove_file(entry.path)
+                self._log.remove_file(entry.path)
                 removed.append(entry.path)
         finally:
             if removed:
-                durable.sync_directory(removed[0].parent)
                 self._log.refresh()
-                for path in removed:
-                    for pool in self._pools:
-                        pool.forget(path)
         return removed
 
     def _safe_end(self) -> int:
@@ -185,8 +180,8 @@ class Expiry:
         log_min = self._log.min_offset
         for queue in self._queues.all():
             queue.expire(log_min)
-        if self._index is not None:
-            self._index.expire(log_min)
+        for path in [] if self._index is None else self._index.expire(log_min):
+            self._pool.forget(path)
 
 
 class ExpiryService:

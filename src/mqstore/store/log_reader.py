@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqstore import errors, kernels
+from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import LogColumns, Stop
@@ -106,6 +107,7 @@ class LogReader:
         self._file_size = file_size
         self._pool = pool if pool is not None else FilePool()
         self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
         self._inventory = Inventory([], 0)
         self._starts: list[int] = []
         self._known_end: int | None = None
@@ -118,10 +120,11 @@ class LogReader:
 
     def refresh(self) -> None:
         """List the files anew."""
-        inventory = take_inventory(self._directories, self._file_size)
-        with self._lock:
-            self._inventory = inventory
-            self._starts = [entry.start for entry in inventory.entries]
+        with self._refreshing:  # or an older list could take the place of a newer one
+            inventory = take_inventory(self._directories, self._file_size)
+            with self._lock:
+                self._inventory = inventory
+                self._starts = [entry.start for entry in inventory.entries]
 
     @property
     def min_offset(self) -> int:
@@ -218,6 +221,18 @@ class LogReader:
                 return
             position = entry.start + self._inventory.size_bytes
 
+    def end_of_closed_file(self, physical_offset: int) -> int | None:
+        """Where to go on when the file is closed at ``physical_offset``, so that no record follows in it; else None."""
+        entry = self.entry_at(physical_offset)
+        if entry is None:
+            return None
+        end = entry.start + self._inventory.size_bytes
+        if end - physical_offset < BLANK_SIZE:
+            return end
+        head = self.read(physical_offset, BLANK_SIZE)
+        is_blank = head is not None and head[4:] == MAGIC_BLANK.to_bytes(4, "big", signed=True)
+        return end if is_blank else None
+
     def blanks(self) -> Iterator[Blank]:
         """Every blank record: where files were closed, with the bytes left there."""
         for entry in list(self._inventory.entries):
@@ -266,8 +281,7 @@ class LogReader:
         head = self.read(physical_offset, BLANK_SIZE)
         if head is not None and not head.strip(b"\0"):
             return not self.is_unwritten_behind(entry)
-        is_blank = head is not None and head[4:] == MAGIC_BLANK.to_bytes(4, "big", signed=True)
-        return not is_blank and self.record_at(physical_offset) is None
+        return self.end_of_closed_file(physical_offset) is None and self.record_at(physical_offset) is None
 
     def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""
@@ -293,6 +307,16 @@ class LogReader:
             else:
                 position += found + 1
         return None
+
+    def remove_file(self, path: Path) -> None:
+        """Remove a file of the log, and let go of it: a later file of that name is another. The caller refreshes.
+
+        Raises:
+            StoreIOError: it could not be removed, or its removal not be made durable.
+        """
+        durable.remove_file(path)
+        self._pool.forget(path)
+        durable.sync_directory(path.parent)
 
     def close(self) -> None:
         """Close the files."""

@@ -296,8 +296,7 @@ class Recovery:
                 continue
             if entry.start > end.offset:
                 _log.info("removing commit log file %s, which lies behind the log's end", entry.path)
-                durable.remove_file(entry.path)
-                durable.sync_directory(entry.path.parent)
+                self._log.remove_file(entry.path)
                 continue
             durable.set_file_end(entry.path, end.offset - entry.start, inventory.size_bytes)
         self._log.refresh()
@@ -348,8 +347,7 @@ def check_log_files(log: LogReader) -> None:
             _log.warning("passing over %s: %s", problem.path, problem.kind.value)
         elif problem.kind is ProblemKind.EMPTY and last is not None and problem.path == last.path:
             _log.warning("removing %s: a crash left it without content", problem.path)
-            durable.remove_file(problem.path)
-            durable.sync_directory(problem.path.parent)
+            log.remove_file(problem.path)
         elif problem.kind is ProblemKind.WRONG_SIZE and last is not None and problem.path == last.path:
             _log.warning("%s has %s bytes instead of %s", problem.path, problem.found, problem.expected)
         else:
@@ -384,7 +382,7 @@ def mend_queue_files(queue: ConsumeQueue) -> bool:
         if only_short and entry.length < size:
             durable.set_file_end(entry.path, entry.length - entry.length % QUEUE_UNIT_SIZE, size)
         elif not only_short or entry.length > size:
-            durable.remove_file(entry.path)
+            queue.remove_file(entry)
     durable.sync_directory(queue.directory)
     queue.refresh()
     return True
