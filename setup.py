@@ -37,7 +37,7 @@ native = Extension(
     "mqstore.kernels._native",
     [f"{KERNELS}/_native.pyx"],
     include_dirs=[KERNELS],
-    depends=[f"{KERNELS}/bytes.h", f"{KERNELS}/crc32.h"],
+    depends=[f"{KERNELS}/bytes.h", f"{KERNELS}/crc32.h", f"{KERNELS}/kafka.h"],
     extra_compile_args=FLAGS,
     extra_link_args=SANITIZERS,
 )

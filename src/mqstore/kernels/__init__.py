@@ -13,11 +13,18 @@ from typing import Final, cast
 
 from mqstore.kernels.api import (
     COLUMN_NAMES,
+    BatchColumns,
+    BatchStop,
+    HeaderLists,
+    IndexRun,
     IndexSlots,
+    IndexState,
     Kernels,
     LogColumns,
     PreparedMessage,
     QueueRun,
+    RecordColumns,
+    RecordStop,
     Stop,
     StringLists,
     StringMaps,
@@ -47,12 +54,19 @@ NAME: Final = _chosen.NAME
 """``"native"`` or ``"pure"``: which of the two is in use."""
 
 crc32 = _chosen.crc32
+crc32c = _chosen.crc32c
 find_property = _chosen.find_property
 gather = _chosen.gather
 host_text = _chosen.host_text
 index_find = _chosen.index_find
 index_put = _chosen.index_put
 index_slots = _chosen.index_slots
+kafka_batch_records = _chosen.kafka_batch_records
+kafka_batches = _chosen.kafka_batches
+kafka_encode = _chosen.kafka_encode
+kafka_headers = _chosen.kafka_headers
+kafka_index = _chosen.kafka_index
+kafka_records = _chosen.kafka_records
 log_tail = _chosen.log_tail
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
@@ -69,23 +83,37 @@ split_keys = _chosen.split_keys
 __all__ = [
     "COLUMN_NAMES",
     "NAME",
+    "BatchColumns",
+    "BatchStop",
+    "HeaderLists",
+    "IndexRun",
     "IndexSlots",
+    "IndexState",
     "Kernels",
     "LogColumns",
     "LogTail",
     "PreparedMessage",
     "QueueRun",
+    "RecordColumns",
+    "RecordStop",
     "Stop",
     "StringLists",
     "StringMaps",
     "Strings",
     "crc32",
+    "crc32c",
     "find_property",
     "gather",
     "host_text",
     "index_find",
     "index_put",
     "index_slots",
+    "kafka_batch_records",
+    "kafka_batches",
+    "kafka_encode",
+    "kafka_headers",
+    "kafka_index",
+    "kafka_records",
     "log_tail",
     "ms_to_us",
     "msg_id_text",

@@ -3,7 +3,8 @@
 """The kernels, compiled. What each function does is told in :class:`mqstore.kernels.api.Kernels`.
 
 They work on raw memory: ``native/common.pxi`` has the one place where buffers are opened and ranges checked, and
-``native/record.pxi`` the judgement that every size and length of a record passes before it is followed.
+``native/record.pxi`` the judgement that every size and length of a record passes before it is followed. Kafka's batches
+have theirs in ``native/kafka_batch.pxi`` and ``native/kafka_record.pxi``.
 """
 
 include "native/common.pxi"
@@ -16,6 +17,10 @@ include "native/put.pxi"
 include "native/tail.pxi"
 include "native/arrow.pxi"
 include "native/arrow_hosts.pxi"
+include "native/kafka_batch.pxi"
+include "native/kafka_record.pxi"
+include "native/kafka_headers.pxi"
+include "native/kafka_encode.pxi"
 
 NAME = "native"
 

@@ -12,11 +12,46 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, overload
+from typing import Any, Final, NamedTuple, Protocol
 
+from mqstore.kernels.columns import Cell, ColumnTable
+from mqstore.kernels.kafka_api import (
+    BatchColumns,
+    BatchStop,
+    HeaderLists,
+    IndexRun,
+    IndexState,
+    KafkaKernels,
+    RecordColumns,
+    RecordStop,
+)
 from mqstore.kernels.tail_api import LogTail
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.record import Damage
+
+__all__ = [
+    "COLUMN_NAMES",
+    "Allocate",
+    "BatchColumns",
+    "BatchStop",
+    "Column",
+    "HeaderLists",
+    "IndexRun",
+    "IndexSlots",
+    "IndexState",
+    "KafkaKernels",
+    "Kernels",
+    "LogColumns",
+    "LogTail",
+    "PreparedMessage",
+    "QueueRun",
+    "RecordColumns",
+    "RecordStop",
+    "Stop",
+    "StringLists",
+    "StringMaps",
+    "Strings",
+]
 
 Column = memoryview
 """Numbers of all rows: a memoryview of format ``q`` (64 bits) or ``i`` (32 bits), native byte order."""
@@ -40,41 +75,7 @@ class Stop(enum.IntEnum):
     """No valid record starts at ``next_position``."""
 
 
-class _Cell:
-    """One column of a :class:`LogColumns`, made a memoryview at its first use."""
-
-    def __init__(self, index: int, code: Literal["q", "i"]) -> None:
-        self._index = index
-        self._code = code
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> _Cell: ...
-    @overload
-    def __get__(self, instance: LogColumns, owner: type) -> memoryview: ...
-    def __get__(self, instance: LogColumns | None, owner: type) -> memoryview | _Cell:
-        if instance is None:
-            return self
-        width = WIDE if self._code == "q" else NARROW
-        start = self._index * WIDE * instance.capacity
-        if self._code == "i":
-            start = (WIDE_COLUMNS * WIDE + self._index * NARROW) * instance.capacity
-        column = memoryview(instance.arena)[start : start + width * instance.count].cast(self._code)
-        instance.__dict__[self._name] = column
-        return column
-
-
-WIDE: Final = 8
-NARROW: Final = 4
-WIDE_COLUMNS: Final = 13
-NARROW_COLUMNS: Final = 13
-ROW_SIZE: Final = WIDE_COLUMNS * WIDE + NARROW_COLUMNS * NARROW
-"""Bytes that one row takes in the arena of a LogColumns."""
-
-
-class LogColumns:
+class LogColumns(ColumnTable):
     """Records found by :func:`Kernels.scan`, one row each, and how the scan ended.
 
     Positions count in the scanned buffer; add :attr:`physical_offset` for places in the log. Rows are valid
@@ -91,8 +92,7 @@ class LogColumns:
         short_size: when ``stop`` is SHORT, the size that the record claims to have, 0 if fewer than 8 bytes
             are left. The record's checksum was not seen: a claim larger than any message of this store is
             damage.
-        capacity, arena: how the columns lie in memory (``WIDE_COLUMNS`` columns of ``capacity`` 64-bit
-            numbers, then ``NARROW_COLUMNS`` columns of as many 32-bit numbers); for kernels only.
+        capacity, arena: how the columns lie in memory; for kernels only.
     """
 
     def __init__(
@@ -107,9 +107,7 @@ class LogColumns:
         blank_size: int = 0,
         short_size: int = 0,
     ) -> None:
-        self.arena = arena
-        self.capacity = capacity
-        self.count = count
+        super().__init__(arena, capacity, count)
         self.physical_offset = physical_offset
         self.next_position = next_position
         self.stop = Stop(stop)
@@ -118,44 +116,41 @@ class LogColumns:
         self.short_size = short_size
 
     # The order of these is the order in the arena.
-    position = _Cell(0, "q")
-    queue_offset = _Cell(1, "q")
-    born_timestamp_ms = _Cell(2, "q")
-    store_timestamp_ms = _Cell(3, "q")
-    prepared_transaction_offset = _Cell(4, "q")
-    body_position = _Cell(5, "q")
-    topic_position = _Cell(6, "q")
-    properties_position = _Cell(7, "q")
-    born_host_position = _Cell(8, "q")
-    store_host_position = _Cell(9, "q")
-    tags_position = _Cell(10, "q")
-    keys_position = _Cell(11, "q")
-    uniq_key_position = _Cell(12, "q")
+    position = Cell(0, "q")
+    queue_offset = Cell(1, "q")
+    born_timestamp_ms = Cell(2, "q")
+    store_timestamp_ms = Cell(3, "q")
+    prepared_transaction_offset = Cell(4, "q")
+    body_position = Cell(5, "q")
+    topic_position = Cell(6, "q")
+    properties_position = Cell(7, "q")
+    born_host_position = Cell(8, "q")
+    store_host_position = Cell(9, "q")
+    tags_position = Cell(10, "q")
+    keys_position = Cell(11, "q")
+    uniq_key_position = Cell(12, "q")
 
-    size = _Cell(0, "i")
-    magic = _Cell(1, "i")
-    body_crc = _Cell(2, "i")
-    queue_id = _Cell(3, "i")
-    flag = _Cell(4, "i")
-    sys_flag = _Cell(5, "i")
-    reconsume_times = _Cell(6, "i")
-    body_size = _Cell(7, "i")
-    topic_size = _Cell(8, "i")
-    properties_size = _Cell(9, "i")
-    tags_size = _Cell(10, "i")
-    keys_size = _Cell(11, "i")
-    uniq_key_size = _Cell(12, "i")
-
-    def __len__(self) -> int:
-        return self.count
+    size = Cell(0, "i")
+    magic = Cell(1, "i")
+    body_crc = Cell(2, "i")
+    queue_id = Cell(3, "i")
+    flag = Cell(4, "i")
+    sys_flag = Cell(5, "i")
+    reconsume_times = Cell(6, "i")
+    body_size = Cell(7, "i")
+    topic_size = Cell(8, "i")
+    properties_size = Cell(9, "i")
+    tags_size = Cell(10, "i")
+    keys_size = Cell(11, "i")
+    uniq_key_size = Cell(12, "i")
 
     def __repr__(self) -> str:
         end = f"{self.stop.name} at {self.next_position}"
         return f"LogColumns({self.count} records of a buffer at {self.physical_offset}, {end})"
 
 
-COLUMN_NAMES: Final = tuple(name for name, value in vars(LogColumns).items() if isinstance(value, _Cell))
-"""Names of the columns, first the 64-bit ones, in the order of the arena."""
+COLUMN_NAMES: Final = LogColumns.COLUMN_NAMES
+"""Names of its columns, first the 64-bit ones, in the order of the arena."""
 
 
 class QueueRun(NamedTuple):
@@ -220,7 +215,7 @@ class StringMaps(NamedTuple):
     value_data: Any
 
 
-class Kernels(Protocol):
+class Kernels(KafkaKernels, Protocol):
     """The functions of this package. They release the interpreter lock while they work on large inputs.
 
     All raise UsageError for positions, ranges or rows that lie outside what was given, and BufferError or

@@ -29,12 +29,13 @@ cdef extern from "bytes.h" nogil:
     void mq_prefetch_next(const uint8_t*, int32_t, bint)
 
 cdef extern from "crc32.h" nogil:
-    ctypedef uint32_t (*mq_crc_function)(uint32_t, const uint8_t*, size_t) noexcept
     const char* const* mq_crc_names
     int MQ_CRC_WAYS
-    mq_crc_function mq_crc_by(int)
+    void* mq_crc_by(int)
     void mq_crc_init()
     uint32_t mq_crc32(uint32_t, const uint8_t*, size_t)
+    uint32_t mq_crc32c(uint32_t, const uint8_t*, size_t)
+    uint32_t mq_crc_with(int, bint, uint32_t, const uint8_t*, size_t)
     uint32_t mq_crc_after_zeros(uint32_t, uint64_t)
 
 cdef enum:

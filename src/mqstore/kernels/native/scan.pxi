@@ -251,18 +251,32 @@ def crc32(data, value=0, /):
     return crc
 
 
-def crc32_ways():
+def crc32c(data, value=0, /):
+    """CRC-32C of ``data``, continuing ``value``; see mqstore.kernels.kafka_api.KafkaKernels.crc32c."""
+    cdef Source source = Source(data)
+    cdef uint32_t crc = value & 0xFFFFFFFF
+    if source.size < RELEASE_SIZE:
+        return mq_crc32c(crc, source.at, source.size)
+    with nogil:
+        crc = mq_crc32c(crc, source.at, source.size)
+    return crc
+
+
+def crc32_ways(bint castagnoli=False):
     """For tests: {name: function} of every way to compute a checksum that this machine has."""
     cdef int way
-    return {mq_crc_names[way].decode(): _CrcWay(way) for way in range(MQ_CRC_WAYS) if mq_crc_by(way) != NULL}
+    return {
+        mq_crc_names[way].decode(): _CrcWay(way, castagnoli) for way in range(MQ_CRC_WAYS) if mq_crc_by(way) != NULL
+    }
 
 
 cdef class _CrcWay:
     cdef int way
+    cdef bint castagnoli
 
-    def __init__(self, int way):
-        self.way = way
+    def __init__(self, int way, bint castagnoli):
+        self.way, self.castagnoli = way, castagnoli
 
     def __call__(self, data, uint32_t value=0):
         cdef Source source = Source(data)
-        return <uint32_t> ~mq_crc_by(self.way)(~value, source.at, source.size)
+        return mq_crc_with(self.way, self.castagnoli, value, source.at, source.size)

@@ -13,6 +13,8 @@ from mqstore.kernels.pure.arrow import (
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
 from mqstore.kernels.pure.index import index_find, index_put, index_slots
+from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
+from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
 from mqstore.kernels.pure.put import put_batch, put_message
 from mqstore.kernels.pure.scan import resync, scan
 from mqstore.kernels.pure.tail import log_tail
@@ -22,12 +24,19 @@ NAME = "pure"
 __all__ = [
     "NAME",
     "crc32",
+    "crc32c",
     "find_property",
     "gather",
     "host_text",
     "index_find",
     "index_put",
     "index_slots",
+    "kafka_batch_records",
+    "kafka_batches",
+    "kafka_encode",
+    "kafka_headers",
+    "kafka_index",
+    "kafka_records",
     "log_tail",
     "ms_to_us",
     "msg_id_text",

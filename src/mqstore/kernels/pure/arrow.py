@@ -58,7 +58,7 @@ def gather(
         values = [optional_part(view, positions[row], sizes[row]) for row in range(start, stop)]
     if utf8:
         values = [None if value is None else decode_text(value).encode() for value in values]
-    return _strings(values, allocate)
+    return strings_of(values, allocate)
 
 
 def split_keys(
@@ -69,8 +69,8 @@ def split_keys(
     with memoryview(buffer) as view:
         texts = [text_of(view, columns.keys_position[row], columns.keys_size[row]) for row in range(start, stop)]
     lists = [split_key_text(text) for text in texts]
-    strings = _strings([key.encode() for keys in lists for key in keys], allocate)
-    return StringLists(_offsets(map(len, lists), allocate), strings.offsets, strings.data, _validity(texts, allocate))
+    strings = strings_of([key.encode() for keys in lists for key in keys], allocate)
+    return StringLists(offsets_of(map(len, lists), allocate), strings.offsets, strings.data, _validity(texts, allocate))
 
 
 def properties_map(
@@ -80,9 +80,9 @@ def properties_map(
     check_rows(columns.count, start, stop)
     with memoryview(buffer) as view:
         maps = [parse(properties_text(view, columns, row)) for row in range(start, stop)]
-    names = _strings([name.encode() for pairs in maps for name in pairs], allocate)
-    values = _strings([value.encode() for pairs in maps for value in pairs.values()], allocate)
-    return StringMaps(_offsets(map(len, maps), allocate), names.offsets, names.data, values.offsets, values.data)
+    names = strings_of([name.encode() for pairs in maps for name in pairs], allocate)
+    values = strings_of([value.encode() for pairs in maps for value in pairs.values()], allocate)
+    return StringMaps(offsets_of(map(len, maps), allocate), names.offsets, names.data, values.offsets, values.data)
 
 
 def host_text(
@@ -98,7 +98,7 @@ def host_text(
     check_rows(columns.count, start, stop)
     with memoryview(buffer) as view:
         hosts = [_host(view, columns, row, store) for row in range(start, stop)]
-    return _strings([decode_host(host).encode() for host in hosts], allocate)
+    return strings_of([decode_host(host).encode() for host in hosts], allocate)
 
 
 def _host(view: memoryview, columns: LogColumns, row: int, store: bool) -> bytes:
@@ -117,7 +117,7 @@ def msg_id_text(
             encode_message_id(_host(view, columns, row, True), columns.physical_offset + columns.position[row])
             for row in range(start, stop)
         ]
-    return _strings([text.encode() for text in texts], allocate)
+    return strings_of([text.encode() for text in texts], allocate)
 
 
 def physical_offsets(columns: LogColumns, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:
@@ -146,7 +146,8 @@ def _numbers(values: list[int], allocate: Allocate | None) -> Any:
     return _filled(array("q", values).tobytes(), allocate)
 
 
-def _offsets(sizes: Iterable[int], allocate: Allocate | None) -> Any:
+def offsets_of(sizes: Iterable[int], allocate: Allocate | None) -> Any:
+    """Arrow's offsets of values of these sizes. Raises OverflowError for 2 GiB or more."""
     total = 0
     offsets = array("i", [0])
     for size in sizes:
@@ -166,7 +167,8 @@ def _validity(values: Sequence[object], allocate: Allocate | None) -> Any:
     return _filled(bytes(bits), allocate)
 
 
-def _strings(values: Sequence[bytes | None], allocate: Allocate | None) -> Strings:
-    offsets = _offsets((len(value or b"") for value in values), allocate)
+def strings_of(values: Sequence[bytes | None], allocate: Allocate | None) -> Strings:
+    """The values as one column; None is null."""
+    offsets = offsets_of((len(value or b"") for value in values), allocate)
     data = _filled(b"".join(value for value in values if value), allocate)
     return Strings(offsets, data, _validity(values, allocate))

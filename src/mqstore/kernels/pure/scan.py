@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-from array import array
 from collections.abc import Iterable
 from typing import Final
 
 from mqstore.errors import CorruptRecordError, UsageError
-from mqstore.kernels.api import COLUMN_NAMES, WIDE_COLUMNS, LogColumns, Stop
+from mqstore.kernels.api import LogColumns, Stop
 from mqstore.kernels.pure.checks import check_range
 from mqstore.kernels.pure.crc import PartialSums
 from mqstore.layout import constants as c
@@ -58,7 +57,7 @@ def scan(
                 break
             rows.append(_row(record, position))
             position += record.total_size
-    arena = _arena(rows)
+    arena = LogColumns.arena_of(rows)
     return LogColumns(arena, len(rows), len(rows), physical_offset, position, stop, damage, blank_size, short_size)
 
 
@@ -123,16 +122,6 @@ def find_values(raw: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:
             found[name] = (at + len(name) + 1, len(value))
         at += len(segment) + 1
     return [found.get(name, (0, -1)) for name in names]
-
-
-def _arena(rows: list[tuple[int, ...]]) -> bytearray:
-    if not rows:
-        return bytearray()
-    arena = bytearray()
-    for index, column in enumerate(zip(*rows, strict=True)):
-        arena += array("q" if index < WIDE_COLUMNS else "i", column).tobytes()
-    assert len(rows[0]) == len(COLUMN_NAMES)
-    return arena
 
 
 def resync(buffer: Buffer, position: int, end: int, physical_offset: int) -> int:

@@ -21,7 +21,16 @@ from mqstore.layout.kafka.crc32c import crc32c
 from mqstore.layout.kafka.damage import Damage, damaged
 from mqstore.layout.kafka.header import HEAD_V2, BatchHeader, Checksum, check_batch, decode_header
 from mqstore.layout.kafka.message_set import decode_messages
-from mqstore.layout.kafka.record import Record, RecordFields, RecordLike, decode_record_fields, encode_record_fields
+from mqstore.layout.kafka.record import (
+    Record,
+    RecordFields,
+    RecordLike,
+    RecordPlaces,
+    cut,
+    decode_headers,
+    encode_record_fields,
+    find_record,
+)
 
 __all__ = [
     "BatchHeader",
@@ -75,37 +84,51 @@ def decode_records(
             limit_bytes=max_inflated_bytes,
         )
         position, end = 0, len(body)
+    return [_record(header, body, places) for places in find_records(body, header, position, end)]
+
+
+def find_records(buffer: Buffer, header: BatchHeader, position: int, end: int) -> list[RecordPlaces]:
+    """Places in ``buffer`` of a batch's records, which fill [position, end) and are not compressed.
+
+    Raises CorruptBatchError with the reason COUNT, RECORD or RECORD_OFFSET.
+    """
     if header.record_count > (end - position) // c.MIN_RECORD_SIZE:
         damaged(Damage.COUNT, header.position, f"{end - position} bytes", f"{header.record_count} records")
-    records: list[Record] = []
+    found: list[RecordPlaces] = []
     for _ in range(header.record_count):
         try:
-            fields, position = decode_record_fields(body, position, end)
+            places, position = find_record(buffer, position, end)
         except ValueError as error:
-            damaged(Damage.RECORD, header.position, f"record {len(records)} to be sound", error)
-        records.append(_record(header, fields))
+            damaged(Damage.RECORD, header.position, f"record {len(found)} to be sound", error)
+        offset = header.base_offset + places.offset_delta
+        if not header.base_offset <= offset <= header.last_offset:
+            damaged(Damage.RECORD_OFFSET, header.position, f"{header.base_offset} to {header.last_offset}", offset)
+        found.append(places)
     if position != end:
         damaged(Damage.RECORD, header.position, f"{header.record_count} records", f"{end - position} more bytes")
-    return records
+    return found
 
 
-def _record(header: BatchHeader, fields: RecordFields) -> Record:
-    offset = header.base_offset + fields.offset_delta
-    if not header.base_offset <= offset <= header.last_offset:
-        damaged(Damage.RECORD_OFFSET, header.position, f"{header.base_offset} to {header.last_offset}", offset)
+def record_timestamp_ms(header: BatchHeader, delta_ms: int) -> int:
+    """The time of a record, in 64 bits as Java adds."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        timestamp = header.max_timestamp_ms
-    else:
-        timestamp = wrapped_long(header.base_timestamp_ms + fields.timestamp_delta_ms)
+        return header.max_timestamp_ms
+    return (header.base_timestamp_ms + delta_ms + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _record(header: BatchHeader, buffer: Buffer, places: RecordPlaces) -> Record:
     sequence = c.NO_SEQUENCE
     if header.base_sequence >= 0:
-        sequence = (header.base_sequence + fields.offset_delta) & INT_MAX
-    return Record(offset, timestamp, header.timestamp_type, fields.key, fields.value, fields.headers, sequence)
-
-
-def wrapped_long(value: int) -> int:
-    """``value`` in 64 bits, as Java adds."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+        sequence = (header.base_sequence + places.offset_delta) & INT_MAX
+    return Record(
+        header.base_offset + places.offset_delta,
+        record_timestamp_ms(header, places.timestamp_delta_ms),
+        header.timestamp_type,
+        cut(buffer, places.key_position, places.key_size),
+        cut(buffer, places.value_position, places.value_size),
+        decode_headers(buffer, places) if places.headers_count else (),
+        sequence,
+    )
 
 
 def encode_batch(

@@ -15,7 +15,7 @@ from mqstore.layout.kafka.codec import compress, inflate
 from mqstore.layout.kafka.constants import Codec, TimestampType
 from mqstore.layout.kafka.damage import Damage, damaged
 from mqstore.layout.kafka.header import HEADS_OLD, BatchHeader, check_batch, decode_header
-from mqstore.layout.kafka.record import Record, RecordLike
+from mqstore.layout.kafka.record import Record, RecordLike, cut
 
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -81,26 +81,34 @@ def _offset_shift(wrapper: BatchHeader, inner: Sequence[BatchHeader]) -> int:
     return wrapper.last_offset - last
 
 
-def _decode_parts(buffer: Buffer, header: BatchHeader, place: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of one message; ``place`` is that of the batch, for errors."""
-    position = header.position + HEADS_OLD[header.magic].size
-    key, position = _decode_bytes(buffer, position, header.end_position, place)
-    value, position = _decode_bytes(buffer, position, header.end_position, place)
-    if position != header.end_position:
-        damaged(Damage.RECORD, place, "nothing behind the value", f"{header.end_position - position} bytes")
-    return key, value
+def find_message(buffer: Buffer, header: BatchHeader, place: int) -> tuple[int, int, int, int]:
+    """Position and size of the key, then of the value, of one message; sizes are -1 where there is none.
+
+    ``place`` is the position of the batch, for errors. Raises CorruptBatchError with the reason RECORD when the parts
+    do not fill the message.
+    """
+    end = header.end_position
+    key, key_size = _find_bytes(buffer, header.position + HEADS_OLD[header.magic].size, end, place)
+    value, value_size = _find_bytes(buffer, key + max(key_size, 0), end, place)
+    position = value + max(value_size, 0)
+    if position != end:
+        damaged(Damage.RECORD, place, "nothing behind the value", f"{end - position} bytes")
+    return key, key_size, value, value_size
 
 
-def _decode_bytes(buffer: Buffer, position: int, end: int, place: int) -> tuple[bytes | None, int]:
+def _find_bytes(buffer: Buffer, position: int, end: int, place: int) -> tuple[int, int]:
     if end - position < _LENGTH.size:
         damaged(Damage.RECORD, place, "a length", f"{end - position} bytes")
     (size,) = _LENGTH.unpack_from(buffer, position)
     position += _LENGTH.size
     if not -1 <= size <= end - position:
         damaged(Damage.RECORD, place, f"-1 to {end - position} bytes", f"a length of {size}")
-    if size < 0:
-        return None, position
-    return bytes(buffer[position : position + size]), position + size
+    return position, size
+
+
+def _decode_parts(buffer: Buffer, header: BatchHeader, place: int) -> tuple[bytes | None, bytes | None]:
+    key, key_size, value, value_size = find_message(buffer, header, place)
+    return cut(buffer, key, key_size), cut(buffer, value, value_size)
 
 
 def _record(header: BatchHeader, offset: int, key: bytes | None, value: bytes | None) -> Record:

@@ -75,7 +75,21 @@ class RecordFields(NamedTuple):
     headers: tuple[Header, ...]
 
 
-def decode_record_fields(buffer: Buffer, position: int, end: int) -> tuple[RecordFields, int]:
+class RecordPlaces(NamedTuple):
+    """Where the parts of a stored record lie; sizes of key and value are -1 where there is none."""
+
+    timestamp_delta_ms: int
+    offset_delta: int
+    key_position: int
+    key_size: int
+    value_position: int
+    value_size: int
+    headers_position: int
+    headers_size: int
+    headers_count: int
+
+
+def find_record(buffer: Buffer, position: int, end: int) -> tuple[RecordPlaces, int]:
     """The record at ``position`` and the position behind it. Its attributes are unused and not looked at.
 
     Raises ValueError, saying what is wrong, when lengths reach past the record or ``end``, or leave bytes over.
@@ -86,30 +100,48 @@ def decode_record_fields(buffer: Buffer, position: int, end: int) -> tuple[Recor
     end = position + size
     timestamp_delta, position = decode_varint(buffer, position + 1, end, VARLONG_BITS)
     offset_delta, position = decode_varint(buffer, position, end)
-    key, position = _decode_bytes(buffer, position, end)
-    value, position = _decode_bytes(buffer, position, end)
-    count, position = decode_varint(buffer, position, end)
-    if not 0 <= 2 * count <= end - position:
-        raise ValueError(f"{count} headers where {end - position} bytes are left")
-    headers = []
+    key_size, key = _find_bytes(buffer, position, end)
+    value_size, value = _find_bytes(buffer, key + max(key_size, 0), end)
+    count, headers = decode_varint(buffer, value + max(value_size, 0), end)
+    if not 0 <= 2 * count <= end - headers:
+        raise ValueError(f"{count} headers where {end - headers} bytes are left")
+    position = headers
     for _ in range(count):
-        name, position = _decode_bytes(buffer, position, end)
-        if name is None:
+        name_size, position = _find_bytes(buffer, position, end)
+        if name_size < 0:
             raise ValueError("a header without a name")
-        content, position = _decode_bytes(buffer, position, end)
-        headers.append((decode_text(name), content))
+        content_size, position = _find_bytes(buffer, position + name_size, end)
+        position += max(content_size, 0)
     if position != end:
         raise ValueError(f"{end - position} bytes are left over in a record")
-    return RecordFields(timestamp_delta, offset_delta, key, value, tuple(headers)), end
+    return RecordPlaces(
+        timestamp_delta, offset_delta, key, key_size, value, value_size, headers, end - headers, count
+    ), end
 
 
-def _decode_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+def _find_bytes(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Size and position of bytes with their length before them."""
     size, position = decode_varint(buffer, position, end)
     if not -1 <= size <= end - position:
         raise ValueError(f"a length of {size} where {end - position} bytes are left")
-    if size < 0:
-        return None, position
-    return bytes(buffer[position : position + size]), position + size
+    return size, position
+
+
+def decode_headers(buffer: Buffer, places: RecordPlaces) -> tuple[Header, ...]:
+    """The headers of a record that :func:`find_record` has found."""
+    position, end = places.headers_position, places.headers_position + places.headers_size
+    headers = []
+    for _ in range(places.headers_count):
+        name_size, name = _find_bytes(buffer, position, end)
+        content_size, content = _find_bytes(buffer, name + name_size, end)
+        headers.append((decode_text(bytes(buffer[name : name + name_size])), cut(buffer, content, content_size)))
+        position = content + max(content_size, 0)
+    return tuple(headers)
+
+
+def cut(buffer: Buffer, position: int, size: int) -> bytes | None:
+    """``size`` bytes at ``position``, None for a size of -1."""
+    return None if size < 0 else bytes(buffer[position : position + size])
 
 
 def encode_record_fields(fields: RecordFields) -> bytes:
