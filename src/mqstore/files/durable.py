@@ -138,6 +138,37 @@ def write_at(fd: int, data: bytes | memoryview, position: int, path: str | os.Pa
         raise errors.from_os_error(error, "write", path) from error
 
 
+def truncate(fd: int, size_bytes: int, path: str | os.PathLike[str]) -> None:
+    """Give ``fd`` the length ``size_bytes``. The caller syncs."""
+    try:
+        os.ftruncate(fd, size_bytes)
+    except OSError as error:
+        raise errors.from_os_error(error, "resize file", path) from error
+
+
+def truncate_path(path: Path, size_bytes: int) -> None:
+    """Give file ``path`` the length ``size_bytes`` and sync it."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise errors.from_os_error(error, "open file", path) from error
+    try:
+        truncate(fd, size_bytes, path)
+        sync_file(fd, path)
+    finally:
+        os.close(fd)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give the file or directory ``path`` the name ``target``, replacing a file of that name; the caller syncs the
+    directory.
+    """
+    try:
+        os.rename(path, target)
+    except OSError as error:
+        raise errors.from_os_error(error, "rename", path) from error
+
+
 def set_file_end(path: Path, position: int, size_bytes: int) -> None:
     """Make everything from ``position`` on read as zeros, give the file ``size_bytes``, and make both durable."""
     try:

@@ -10,10 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from mqstore import errors
+from mqstore.findings import Finding
 from mqstore.layout.record import Record
 from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading, view
+from mqstore.store.check import check_store
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.consumer import Consumer
@@ -242,6 +244,18 @@ class Store:
         """One past the last message of a queue, 0 for a queue that is not there."""
         queue = self._engine.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
+
+    def stats(self) -> list[QueueInfo]:
+        """The same as :meth:`queues`: what both layouts call it (:mod:`mqstore.log_protocol`)."""
+        return self.queues()
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong with the store's files, as ``mqstore check`` tells it; nothing is changed."""
+        self._check_open()
+        found: list[Finding] = []
+        with view.StoreView(self.path) as outside:
+            check_store(outside, found.append)
+        return found
 
     # -- progress of groups
 

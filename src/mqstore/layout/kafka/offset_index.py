@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import gt
 from typing import Final, NamedTuple
 
@@ -56,9 +56,12 @@ class OffsetIndex:
         index._positions = list(positions[:count])
         return index
 
-    def encode(self) -> bytes:
-        """The bytes of the file. Raises UsageError when an offset is 2**31 or more away from the base offset."""
-        return b"".join(encode_offset_entry(entry, self.base_offset) for entry in self)
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the file, from entry number ``first`` on.
+
+        Raises UsageError when an offset is 2**31 or more away from the base offset.
+        """
+        return b"".join(encode_offset_entry(entry, self.base_offset) for entry in islice(self, first, None))
 
     def append(self, entry: OffsetEntry) -> None:
         """Add an entry behind the last. Position first: a reader of another thread goes by the offsets."""

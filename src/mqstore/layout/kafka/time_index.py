@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mqstore.errors import UsageError
@@ -56,9 +57,12 @@ class TimeIndex:
             last_time, last_offset = timestamp, relative
         return index
 
-    def encode(self) -> bytes:
-        """The bytes of the file. Raises UsageError when an offset is 2**31 or more away from the base offset."""
-        return b"".join(encode_time_entry(entry, self.base_offset) for entry in self)
+    def encode(self, first: int = 0) -> bytes:
+        """The bytes of the file, from entry number ``first`` on.
+
+        Raises UsageError when an offset is 2**31 or more away from the base offset.
+        """
+        return b"".join(encode_time_entry(entry, self.base_offset) for entry in islice(self, first, None))
 
     def append(self, entry: TimeEntry) -> None:
         """Add an entry behind the last. Offset first: a reader of another thread goes by the times."""

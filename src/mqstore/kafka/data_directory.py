@@ -1,0 +1,123 @@
+"""The small files of a data directory that is open for writing: lock, marker, checkpoints, meta.properties."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+from mqstore.files.whole import mode_of, read_whole
+from mqstore.layout.kafka import names
+from mqstore.layout.kafka.checkpoints import (
+    TopicPartition,
+    decode_meta_properties,
+    decode_offsets,
+    decode_topic_id,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_offsets,
+    encode_topic_id,
+    format_uuid,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class DataDirectory:
+    """The files beside the partitions. Not safe for several threads: the store orders the calls."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def lock_path(self) -> Path:
+        """The file that a writer locks."""
+        return self.path / names.LOCK
+
+    def take_clean_marker(self) -> bool:
+        """Remove the mark of a clean stop; whether it was there. From here on the directory counts as crashed."""
+        path = self.path / names.CLEAN_SHUTDOWN
+        if mode_of(path) == 0:
+            return False
+        durable.remove_file(path)
+        durable.sync_directory(self.path)
+        return True
+
+    def set_clean_marker(self) -> None:
+        """Note a clean stop: the last thing a writer does."""
+        durable.replace_file(self.path / names.CLEAN_SHUTDOWN, encode_clean_shutdown())
+
+    def load_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """One of the four ``*-offset-checkpoint`` files; empty, with a warning, when it is damaged."""
+        path = self.path / name
+        try:
+            data = read_whole(path, name)
+            return {} if data is None else decode_offsets(data)
+        except errors.DamageError as error:
+            _log.warning("going on without %s, which is damaged: %s", path, error)
+            return {}
+
+    def load_log_starts(self) -> dict[TopicPartition, int]:
+        """The log start offsets.
+
+        Raises:
+            CorruptFileError: the file is damaged: without it, deleted records would come back.
+        """
+        path = self.path / names.LOG_STARTS
+        data = read_whole(path, names.LOG_STARTS)
+        try:
+            return {} if data is None else decode_offsets(data)
+        except errors.CorruptFileError as error:
+            raise errors.CorruptFileError(
+                error.message, path=path, expected=error.expected, found=error.found,
+                hint="remove it, and records deleted through delete_records come back; or restore it",
+            ) from error  # fmt: skip
+
+    def save_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write one of the four ``*-offset-checkpoint`` files, if it would change."""
+        path = self.path / name
+        data = encode_offsets(offsets)
+        try:
+            if read_whole(path, name) == data:
+                return
+        except errors.MqstoreError as error:
+            _log.warning("writing %s anew: %s", path, error)
+        durable.replace_file(path, data)
+
+    def ensure_meta_properties(self, node_id: int) -> None:
+        """Write ``meta.properties`` for a new data directory; an existing one is left alone."""
+        path = self.path / names.META_PROPERTIES
+        data = read_whole(path, names.META_PROPERTIES)
+        if data is not None:
+            try:
+                decode_meta_properties(data)
+            except errors.CorruptFileError as error:
+                error.path, error.hint = str(path), "restore it, or remove it to have a new one written"
+                raise
+            return
+        pairs = {
+            "version": "1",
+            "node.id": str(node_id),
+            "cluster.id": format_uuid(uuid.uuid4()),
+            "directory.id": format_uuid(uuid.uuid4()),
+        }
+        durable.replace_file(path, encode_meta_properties(pairs))
+
+
+def load_topic_id(directory: Path) -> uuid.UUID | None:
+    """The topic's id by ``partition.metadata`` of a partition; None when that is missing or damaged."""
+    path = directory / names.PARTITION_METADATA
+    try:
+        data = read_whole(path, names.PARTITION_METADATA)
+        return None if data is None else decode_topic_id(data)
+    except errors.DamageError as error:
+        _log.warning("a topic gets a new id, its partition.metadata is damaged: %s", error)
+        return None
+
+
+def save_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
+    """Write ``partition.metadata`` into a partition's directory."""
+    durable.replace_file(directory / names.PARTITION_METADATA, encode_topic_id(topic_id))

@@ -1,0 +1,85 @@
+"""Finishing or undoing what a crash broke off in the middle of renaming segments (docs/format/kafka-directory.md).
+
+A cleaned segment appears in three steps: its files are written under ``.cleaned``, renamed to ``.swap`` when they are
+complete, and renamed to their own names once the segments they replace are out of the way. Wherever that stops, what is
+left can be told from the names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from mqstore.files import durable
+from mqstore.files.pool import FilePool
+from mqstore.kafka.segment import Segment
+from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.layout.kafka.names import FileKind, FileStage, SegmentFile
+
+_log = logging.getLogger(__name__)
+
+_SEGMENT_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+def finish_leftovers(directory: Path, pool: FilePool) -> int:
+    """Bring the directory to where there are only live files; how many were removed or renamed."""
+    stock = take_partition_stock(directory)
+    if not stock.leftovers:
+        return 0
+    done = 0
+
+    def remove(file: SegmentFile) -> None:
+        nonlocal done
+        done += 1
+        durable.remove_file(directory / file.name)
+
+    cleaned = [file for file in stock.leftovers if file.stage is FileStage.CLEANED]
+    broken_off_at = min((file.offset for file in cleaned), default=None)
+    swaps = []
+    for file in stock.leftovers:
+        is_incomplete = broken_off_at is not None and file.offset >= broken_off_at
+        if file.stage is FileStage.SWAP and not is_incomplete:
+            swaps.append(file)
+        else:
+            remove(file)
+    _remove_replaced(stock, swaps, pool, remove)
+    durable.sync_directory(directory)
+    for file in swaps:
+        done += 1
+        durable.rename(directory / file.name, directory / file._replace(stage=FileStage.LIVE).name)
+    durable.sync_directory(directory)
+    _log.info("finished what a crash had broken off in %s: %d files removed or renamed", directory, done)
+    return done
+
+
+def _remove_replaced(
+    stock: PartitionStock, swaps: list[SegmentFile], pool: FilePool, remove: Callable[[SegmentFile], None]
+) -> None:
+    """Remove the live segments that the complete replacements stand for."""
+    bases = [file.offset for file in swaps if file.kind is FileKind.LOG]
+    if not bases:
+        return
+    end = max(_next_offset(stock.directory, base, pool) for base in bases)
+    for kind in _SEGMENT_KINDS:
+        for offset in stock.files[kind]:
+            if min(bases) <= offset < end:
+                remove(SegmentFile(offset, kind))
+
+
+def _next_offset(directory: Path, base_offset: int, pool: FilePool) -> int:
+    """One past the last offset of a replacement's log."""
+    segment = SwapSegment(directory, base_offset, pool)
+    end = base_offset
+    for chunk in segment.scan(check_crc=False):
+        end = chunk.columns.last_offset[chunk.columns.count - 1] + 1
+    segment.forget()
+    return end
+
+
+class SwapSegment(Segment):
+    """A segment whose files still bear ``.swap``."""
+
+    def path(self, kind: FileKind = FileKind.LOG) -> Path:
+        """Where its file of this kind lies."""
+        return self.directory / SegmentFile(self.base_offset, kind, FileStage.SWAP).name

@@ -1,0 +1,363 @@
+"""Bringing one partition into the state in which it can be appended to, after a clean stop or a crash.
+
+The steps are a broker's: finish what was being renamed; after a crash walk every segment from the one that holds the
+recovery point on, cut the log at the first damage and remove what follows; make derived files anew where they are
+missing or wrong; drop what lies below the log start. Derived files never count as evidence about the log. Each step can
+be broken off and done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqstore import errors
+from mqstore.files import durable
+from mqstore.files.pool import FilePool
+from mqstore.files.whole import read_whole
+from mqstore.kafka import lookup
+from mqstore.kafka.damage import BatchDamage, stop_at_damage
+from mqstore.kafka.leftovers import finish_leftovers
+from mqstore.kafka.producer_state import ProducerStates
+from mqstore.kafka.segment import Segment
+from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
+from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.kafka.transactions import producers_at
+from mqstore.layout.kafka import names
+from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, encode_leader_epochs
+from mqstore.layout.kafka.names import FileKind
+from mqstore.layout.kafka.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
+from mqstore.layout.kafka.producer_snapshot import encode_producer_snapshot
+from mqstore.layout.kafka.time_index import TimeEntry
+
+_log = logging.getLogger(__name__)
+
+_SEGMENT_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+@dataclass
+class LoadReport:
+    """What loading a partition found and did.
+
+    Attributes:
+        directory: the partition's.
+        end_before: log end offset by the headers alone, before anything was changed.
+        end_after: log end offset now.
+        damage: the first damage, at which the log was cut; None without.
+        cut_bytes: bytes removed from the segment that holds it.
+        removed: base offsets of segments removed behind it, or below the log start.
+        rebuilt: names of derived files made anew.
+        finished: files removed or renamed because a crash had broken something off.
+    """
+
+    directory: Path
+    end_before: int = 0
+    end_after: int = 0
+    damage: BatchDamage | None = None
+    cut_bytes: int = 0
+    removed: list[int] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
+    finished: int = 0
+
+
+@dataclass
+class LoadedLog:
+    """A partition ready to be appended to: its segments in order (at least one), ends, producers and epochs.
+
+    ``unsynced`` are the segments that may be in the page cache only, and ``recovery_point`` is what is known to be on
+    the device.
+    """
+
+    segments: list[Segment]
+    log_start: int
+    log_end: int
+    producers: ProducerStates
+    epochs: list[EpochEntry]
+    largest: TimeEntry
+    first_time_ms: int | None
+    last_snapshot: int
+    recovery_point: int
+    unsynced: list[Segment]
+    report: LoadReport
+
+
+class PartitionLoader:
+    """One loading of one partition; :meth:`run` does it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        pool: FilePool,
+        *,
+        interval_bytes: int = 4096,
+        log_start: int = 0,
+        recovery_point: int = 0,
+        is_clean: bool = False,
+        producer_expiration_ms: int | None = None,
+    ) -> None:
+        self._directory = directory
+        self._pool = pool
+        self._interval = interval_bytes
+        self._log_start = log_start
+        self._recovery_point = recovery_point
+        self._is_clean = is_clean
+        self._expiration_ms = producer_expiration_ms
+        self._walks: dict[int, SegmentWalk] = {}
+        self.report = LoadReport(directory)
+
+    def run(self) -> LoadedLog:
+        """Do it.
+
+        Raises:
+            CorruptFileError: something else than a file lies under a segment's name. Nothing was changed.
+            StoreIOError, DiskFullError: a file could not be read or written.
+        """
+        self._refuse_odd(take_partition_stock(self._directory))
+        self.report.finished = finish_leftovers(self._directory, self._pool)
+        stock = take_partition_stock(self._directory)
+        self._remove_orphans(stock)
+        segments = [Segment(self._directory, base, self._pool) for base in stock.logs]
+        if not self._is_clean:
+            segments = self._recover(stock, segments)
+        self._mend_derived(stock, segments)
+        log_end = self._end_of(segments)
+        segments, log_end = self._apply_log_start(segments, log_end)
+        if not segments:
+            segments = [self._create(max(self._log_start, 0))]
+            log_end = segments[0].base_offset
+        log_start = max(self._log_start, segments[0].base_offset)
+        self.report.end_after = log_end
+        producers, snapshot = self._load_producers(segments, log_end)
+        epochs = self._load_epochs(segments, log_start, log_end)
+        largest, first_time = self._times_of(segments[-1])
+        durable.sync_directory(self._directory)
+        is_flushed = self._is_clean and not self._walks
+        return LoadedLog(
+            segments,
+            log_start,
+            log_end,
+            producers,
+            epochs,
+            largest,
+            first_time,
+            snapshot,
+            recovery_point=log_end if is_flushed else min(self._recovery_point, log_end),
+            unsynced=[segment for segment in segments if segment.base_offset in self._walks],
+            report=self.report,
+        )
+
+    @staticmethod
+    def _refuse_odd(stock: PartitionStock) -> None:
+        if stock.odd:
+            raise errors.CorruptFileError(
+                "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
+            )
+
+    def _remove_orphans(self, stock: PartitionStock) -> None:
+        """Indexes without a log describe nothing."""
+        for kind in _SEGMENT_KINDS[1:]:
+            for base in stock.files[kind]:
+                if not stock.has(base, FileKind.LOG):
+                    _log.warning("removing an index without a log: %s", stock.path(base, kind))
+                    durable.remove_file(stock.path(base, kind))
+
+    # -- the log
+
+    def _recover(self, stock: PartitionStock, segments: list[Segment]) -> list[Segment]:
+        """Walk the segments that may have suffered; those that are left."""
+        if not segments:
+            return []
+        first = lookup.floor_segment(segments, self._recovery_point)
+        states = producers_at(stock, segments[:first], segments[first].base_offset)
+        states.end_offset = max(states.end_offset, segments[first].base_offset)
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            walk = self._walks[segment.base_offset] = walk_segment(segment, states, self._interval)
+            size = segment.size_bytes
+            if walk.valid_bytes < size:
+                self._cut(walk, size)
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            overlaps = following is not None and following.base_offset < walk.end_offset
+            if walk.damage is not None or overlaps:
+                self.report.damage = walk.damage
+                self._remove(segments[number + 1 :], "it lies behind damage")
+                segments = segments[: number + 1]
+                break
+            if following is not None:
+                self._write_snapshot(states, following.base_offset)
+        return segments
+
+    def _cut(self, walk: SegmentWalk, size: int) -> None:
+        path = walk.segment.path()
+        _log.warning("cutting %s from %d to %d bytes: %s", path, size, walk.valid_bytes, walk.damage or "zeros")
+        if walk.damage is not None:
+            self.report.cut_bytes = size - walk.valid_bytes
+        durable.truncate_path(path, walk.valid_bytes)
+
+    def _remove(self, segments: list[Segment], why: str) -> None:
+        # The newest first: whatever a crash leaves is then a log without a hole.
+        for segment in reversed(segments):
+            _log.warning("removing segment %s: %s", segment.path(), why)
+            self.report.removed.append(segment.base_offset)
+            for kind in _SEGMENT_KINDS:
+                durable.remove_file(segment.path(kind))
+            segment.forget()
+            durable.sync_directory(self._directory)
+
+    def _end_of(self, segments: list[Segment]) -> int:
+        if not segments:
+            return 0
+        last = segments[-1]
+        walk = self._walks.get(last.base_offset)
+        if walk is not None:
+            return walk.end_offset
+        end = last.base_offset
+        scan = last.scan(lookup.start_position(last, (1 << 63) - 1), check_crc=False)
+        for chunk in scan:
+            end = chunk.columns.last_offset[chunk.columns.count - 1] + 1
+        if scan.position < last.size_bytes:
+            # A clean stop leaves no torn tail: whatever the marker says, this was none.
+            _log.warning("the end of %s is torn in spite of a clean stop, recovering it", last.path())
+            return self._recover_last(last)
+        return end
+
+    def _recover_last(self, last: Segment) -> int:
+        stock = take_partition_stock(self._directory)
+        logs = [Segment(self._directory, base, self._pool) for base in stock.logs]
+        states = producers_at(stock, logs[:-1], last.base_offset)
+        walk = self._walks[last.base_offset] = walk_segment(last, states, self._interval)
+        self.report.damage = walk.damage
+        self._cut(walk, last.size_bytes)
+        self.report.rebuilt += [path.name for path in write_derived(walk)]
+        return walk.end_offset
+
+    def _apply_log_start(self, segments: list[Segment], log_end: int) -> tuple[list[Segment], int]:
+        """Drop a log that ends before it may start, and segments wholly below the start."""
+        if segments and log_end < self._log_start:
+            self._remove(segments, "the log ends before its start offset")
+            return [], self._log_start
+        return segments, log_end
+
+    def _create(self, base_offset: int) -> Segment:
+        segment = Segment(self._directory, base_offset, self._pool)
+        for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            durable.write_new_file(segment.path(kind), 0, b"")
+        return segment
+
+    # -- what is derived
+
+    def _mend_derived(self, stock: PartitionStock, segments: list[Segment]) -> None:
+        """Make indexes anew: of walked segments where they differ, of others where they cannot be used."""
+        for segment in segments:
+            walk = self._walks.get(segment.base_offset)
+            if walk is None:
+                if self._indexes_are_usable(stock, segment):
+                    continue
+                states = producers_at(
+                    stock, [one for one in segments if one.base_offset < segment.base_offset], segment.base_offset
+                )
+                walk = walk_segment(segment, states, self._interval)
+            changed = write_derived(walk)
+            if changed:
+                made = [path.name for path in changed]
+                self.report.rebuilt += made
+                _log.info("made anew from the log in %s: %s", self._directory, ", ".join(made))
+
+    def _indexes_are_usable(self, stock: PartitionStock, segment: Segment) -> bool:
+        """Whether both indexes are there, whole, and end in entries that the log bears out."""
+        if not all(stock.has(segment.base_offset, kind) for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)):
+            return False
+        try:
+            offsets, times = segment.offset_index(), segment.time_index()
+            segment.aborted()
+            data = segment.read_file(FileKind.OFFSET_INDEX) or b""
+            if data[len(offsets) * OFFSET_ENTRY_SIZE :].strip(b"\0"):
+                return False
+        except errors.MqstoreError:
+            return False
+        size = segment.size_bytes
+        last = offsets.floor((1 << 63) - 1)
+        first = next(segment.headers(last.position, on_damage=stop_at_damage), None)
+        if first is None:
+            return size == 0
+        if last.position and not segment.base_offset <= first[1].base_offset <= last.offset:
+            return False
+        # A long stretch without an entry, or records with times and no time entry: the index was lost.
+        if size - last.position > 16 * (self._interval + first[1].size) + (1 << 16) and not len(offsets):
+            return False
+        return not (times.last.timestamp_ms < 0 <= first[1].max_timestamp_ms)
+
+    def _load_producers(self, segments: list[Segment], log_end: int) -> tuple[ProducerStates, int]:
+        stock = take_partition_stock(self._directory)
+        bases = {segment.base_offset for segment in segments}
+        for offset in stock.files[FileKind.SNAPSHOT]:
+            is_stray = offset not in bases and offset != log_end
+            if is_stray or offset > log_end:
+                durable.remove_file(stock.path(offset, FileKind.SNAPSHOT))
+        stock = take_partition_stock(self._directory)
+        states = producers_at(stock, segments, log_end)
+        states.end_offset = log_end
+        if self._expiration_ms is not None:
+            states.expire(time.time_ns() // 1_000_000, self._expiration_ms)
+        elif not self._is_clean or self.report.damage is not None:
+            self._write_snapshot(states, log_end)
+        newest = max(take_partition_stock(self._directory).files[FileKind.SNAPSHOT], default=-1)
+        return states, newest
+
+    def _write_snapshot(self, states: ProducerStates, offset: int) -> None:
+        """Note the producers at ``offset``, unless the file is there and right."""
+        path = self._directory / names.segment_file_name(offset, FileKind.SNAPSHOT)
+        data = encode_producer_snapshot(states.entries())
+        try:
+            if read_whole(path, "producer snapshot") == data:
+                return
+        except errors.MqstoreError as error:
+            _log.warning("making a producer snapshot anew: %s", error)
+        durable.replace_file(path, data)
+
+    def _load_epochs(self, segments: list[Segment], log_start: int, log_end: int) -> list[EpochEntry]:
+        """The leader epochs: those noted, and those of walked segments; what lies outside the log is cut off."""
+        path = self._directory / names.LEADER_EPOCHS
+        try:
+            data = read_whole(path, "leader epoch checkpoint")
+            noted = [] if data is None else decode_leader_epochs(data)
+        except errors.DamageError as error:
+            _log.warning("leaving the leader epochs out, their file is damaged: %s", error)
+            data, noted = None, self._epochs_from_log(segments)
+        for walk in self._walks.values():
+            for entry in walk.epochs:
+                if not noted or entry.epoch > noted[-1].epoch:
+                    noted.append(entry)
+        epochs = cut_epochs(noted, log_start, log_end)
+        wanted = encode_leader_epochs(epochs)
+        if data != wanted and (data is not None or epochs):
+            durable.replace_file(path, wanted)
+        return epochs
+
+    def _epochs_from_log(self, segments: list[Segment]) -> list[EpochEntry]:
+        found: list[EpochEntry] = []
+        for segment in segments:
+            walk = self._walks.get(segment.base_offset)
+            if walk is None:
+                walk = walk_segment(segment, ProducerStates(), self._interval)
+            found += [entry for entry in walk.epochs if not found or entry.epoch > found[-1].epoch]
+        return found
+
+    def _times_of(self, last: Segment) -> tuple[TimeEntry, int | None]:
+        walk = self._walks.get(last.base_offset)
+        if walk is not None:
+            return walk.builder.largest, walk.first_time_ms
+        first = next(last.headers(0), None)
+        return lookup.largest_time(last, True), None if first is None else first[1].max_timestamp_ms
+
+
+def cut_epochs(epochs: list[EpochEntry], log_start: int, log_end: int) -> list[EpochEntry]:
+    """The epochs of a log from ``log_start`` to ``log_end``: the one that holds its start begins there."""
+    inside = [entry for entry in epochs if entry.start_offset < log_end or (entry.start_offset == log_start == log_end)]
+    before = [entry for entry in inside if entry.start_offset <= log_start]
+    kept = [entry for entry in inside if entry.start_offset > log_start]
+    if before:
+        kept.insert(0, EpochEntry(before[-1].epoch, max(log_start, before[-1].start_offset)))
+    return kept

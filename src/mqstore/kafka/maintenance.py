@@ -1,0 +1,86 @@
+"""The thread that flushes, writes checkpoints and removes deleted files, each when it is due."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from mqstore.files import copying, durable
+from mqstore.kafka.config import KafkaConfig
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 1.0
+_SHORTEST_WAIT_S = 0.005
+
+
+class Maintenance:
+    """Calls ``round`` at short intervals until stopped. A failure is logged once and tried again."""
+
+    def __init__(self, round: Callable[[], None], config: KafkaConfig) -> None:  # noqa: A002
+        self._round = round
+        self._delete_delay_s = config.file_delete_delay_ms / 1000
+        self._checkpoint_ms = config.log_flush_offset_checkpoint_interval_ms
+        self._wait_s = max(_SHORTEST_WAIT_S, min(_LONGEST_WAIT_S, config.flush_ms / 2000))
+        self._last_checkpoint_ms = time.monotonic_ns() // 1_000_000
+        self._guard = threading.Lock()
+        self._waiting: list[tuple[float, list[Path]]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqstore-kafka-maintenance", daemon=True)
+        self._has_failed = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Deleted files that wait for their removal stay: the next start removes them."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def remove_later(self, paths: Iterable[Path]) -> None:
+        """Remove files and directories after ``file_delete_delay_ms``; at once when that is 0."""
+        found = list(paths)
+        if self._delete_delay_s <= 0:
+            _remove(found)
+            return
+        with self._guard:
+            self._waiting.append((time.monotonic() + self._delete_delay_s, found))
+
+    def checkpoint_is_due(self, now_ms: int) -> bool:
+        """Whether the checkpoints should be written again; counts as done when it says so."""
+        if now_ms - self._last_checkpoint_ms < self._checkpoint_ms:
+            return False
+        self._last_checkpoint_ms = now_ms
+        return True
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._wait_s):
+            try:
+                self._round()
+                self._remove_due()
+                self._has_failed = False
+            except Exception as error:
+                if not self._has_failed:
+                    _log.error("keeping the log in order failed, trying again: %s", error)
+                self._has_failed = True
+
+    def _remove_due(self) -> None:
+        now = time.monotonic()
+        with self._guard:
+            due = [paths for at, paths in self._waiting if at <= now]
+            self._waiting = [one for one in self._waiting if one[0] > now]
+        for paths in due:
+            _remove(paths)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            copying.remove_tree(path)
+        else:
+            durable.remove_file(path)

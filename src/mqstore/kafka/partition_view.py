@@ -1,0 +1,354 @@
+"""One partition read from its directory as it is at each call: beside a live broker, after a crash, or a copy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from mqstore import errors
+from mqstore.files.pool import FilePool
+from mqstore.files.whole import read_whole
+from mqstore.kafka import lookup
+from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage
+from mqstore.kafka.lookup import BatchPlace, OffsetTime
+from mqstore.kafka.message import GetResult, Isolation
+from mqstore.kafka.producer_state import ProducerStates
+from mqstore.kafka.reading import LogRange, get_records
+from mqstore.kafka.segment import Chunk, Segment, SegmentGoneError, again_if_gone
+from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.kafka.transactions import aborted_between, producers_at, replay
+from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.kafka import names
+from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, decode_topic_id
+from mqstore.layout.kafka.producer_snapshot import ProducerEntry
+from mqstore.layout.kafka.record import Record
+from mqstore.layout.kafka.txn_index import AbortedTransaction
+
+_log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+ItemT = TypeVar("ItemT")
+
+_TRUSTED_AGE_NS = 50_000_000
+"""A directory changed more recently is listed again: file systems note times in ticks."""
+
+
+class PartitionView:
+    """A partition's log, read-only. Safe for several threads.
+
+    The end of the log is where the last whole batch ends. There is no broker to ask, so that the log end also stands
+    for the high watermark.
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number.
+        directory: where its files lie.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: Path,
+        pool: FilePool,
+        *,
+        start_offset: Callable[[], int] = lambda: 0,
+        only: int | None = None,
+    ) -> None:
+        """Look at ``directory``; ``only`` is the base offset of the one segment to look at."""
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self._pool = pool
+        self._checkpointed_start = start_offset
+        self._only = only
+        self._guard = threading.RLock()
+        self._stock = PartitionStock(directory)
+        self._stamp = (-1, -1)
+        self._segments: dict[int, Segment] = {}
+        self._tail = _Tail()
+        self._producers: ProducerStates | None = None
+        self._warned = False
+
+    # -- what there is
+
+    @property
+    def stock(self) -> PartitionStock:
+        """The files of the directory."""
+        self._refresh()
+        return self._stock
+
+    def segments(self) -> list[Segment]:
+        """The segments in order, each with the part of its ``.log`` that can be read now."""
+        with self._guard:
+            self._refresh()
+            segments = [self._segments[base] for base in sorted(self._segments)]
+            for segment in segments[:-1]:
+                segment.limit_bytes = None
+            if segments:
+                self._tail.follow(Segment(self.directory, segments[-1].base_offset, self._pool))
+                segments[-1].limit_bytes = self._tail.position
+            return segments
+
+    def raw_segments(self) -> list[Segment]:
+        """The segments in order, with all that their logs hold: whatever lies behind the last whole batch as well."""
+        with self._guard:
+            self._refresh()
+            return [Segment(self.directory, base, self._pool) for base in sorted(self._segments)]
+
+    def _refresh(self) -> None:
+        try:
+            status = os.stat(self.directory)
+        except OSError as error:
+            raise errors.from_os_error(error, "look at directory", self.directory) from error
+        stamp = (status.st_ino, status.st_mtime_ns)
+        if stamp == self._stamp:
+            return
+        is_settled = time.time_ns() - status.st_mtime_ns > _TRUSTED_AGE_NS
+        with self._guard:
+            self._stock = take_partition_stock(self.directory)
+            self._warn()
+            wanted = [base for base in self._stock.logs if self._only is None or base == self._only]
+            self._keep(wanted)
+            self._stamp = stamp if is_settled else (-1, -1)
+
+    def _keep(self, wanted: list[int]) -> None:
+        for base, segment in list(self._segments.items()):
+            if base not in wanted or segment.was_replaced():
+                segment.forget()
+                del self._segments[base]
+                self._producers = None
+        for base in wanted:
+            if base not in self._segments:
+                self._segments[base] = Segment(self.directory, base, self._pool, limit_bytes=0)
+
+    def _warn(self) -> None:
+        unknown = self._stock.foreign + self._stock.odd
+        if unknown and not self._warned:
+            self._warned = True
+            _log.warning("passing over %d files that belong to no segment, as %s", len(unknown), unknown[0])
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that may be read: the first segment's base offset, or later where records were deleted."""
+        segments = self.segments()
+        return max(self._checkpointed_start(), segments[0].base_offset if segments else 0)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        segments = self.segments()
+        return max(self._tail.end_offset, self._checkpointed_start()) if segments else self._checkpointed_start()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the oldest open transaction, the log end without one: where committed records end."""
+        with self._guard:
+            end = self.log_end_offset
+            first_open = self._producer_states(end).first_open_offset
+        return end if first_open is None else min(first_open, end)
+
+    @property
+    def leader_epochs(self) -> list[EpochEntry]:
+        """The leader epochs noted; none where the file is missing.
+
+        Raises:
+            CorruptFileError: the file is damaged.
+        """
+        data = read_whole(self.directory / names.LEADER_EPOCHS, "leader epoch checkpoint")
+        return [] if data is None else decode_leader_epochs(data)
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The topic's id; None where ``partition.metadata`` is missing."""
+        data = read_whole(self.directory / names.PARTITION_METADATA, "partition.metadata")
+        return None if data is None else decode_topic_id(data)
+
+    # -- records
+
+    def _range(self, isolation: Isolation) -> LogRange:
+        segments, start, end = self.segments(), self.log_start_offset, self.log_end_offset
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return LogRange(segments, start, end)
+        return LogRange(segments, start, self.last_stable_offset, self.aborted_transactions)
+
+    def get(
+        self,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 1 << 20,
+        isolation: str | Isolation = Isolation.READ_UNCOMMITTED,
+        on_damage: Reporter = raise_at_damage,
+    ) -> GetResult:
+        """Records from ``offset`` on; see :meth:`mqstore.kafka.KafkaView.get`."""
+        check_limits(max_messages, max_bytes)
+        level = Isolation.parse(isolation)
+        return self._again(lambda: get_records(self._range(level), offset, max_messages, max_bytes, on_damage))
+
+    def _again(self, action: Callable[[], ResultT]) -> ResultT:
+        return again_if_gone(action, self._forget_listing)
+
+    def _forget_listing(self) -> None:
+        self._stamp = (-1, -1)
+
+    def _resumed(self, walk: Callable[[int], Iterator[tuple[BatchPlace, ItemT]]], start: int) -> Iterator[ItemT]:
+        """The items of ``walk``, begun anew behind the last batch when a segment was removed or replaced meanwhile."""
+        offset, failed_at = start, -1
+        while True:
+            try:
+                for place, item in walk(offset):
+                    yield item
+                    offset = place.header.last_offset + 1
+                return
+            except SegmentGoneError:
+                if failed_at == offset:
+                    raise
+                failed_at = offset
+                self._forget_listing()
+
+    def records(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        isolation: str | Isolation = Isolation.READ_UNCOMMITTED,
+        on_damage: Reporter = raise_at_damage,
+    ) -> Iterator[Record]:
+        """The records with offsets from ``start`` to ``end`` (exclusive), in order; control records are none.
+
+        Raises:
+            CorruptBatchError: a damaged batch, unless ``on_damage`` decides to go on behind it.
+        """
+        level = Isolation.parse(isolation)
+
+        def walk(offset: int) -> Iterator[tuple[BatchPlace, list[Record]]]:
+            for place, records in self._range(level).record_batches(offset, on_damage):
+                if end is not None and place.header.base_offset >= end:
+                    return
+                yield place, records
+
+        for records in self._resumed(walk, start or 0):
+            yield from (record for record in records if end is None or record.offset < end)
+
+    def batches(
+        self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = raise_at_damage
+    ) -> Iterator[BatchPlace]:
+        """The batches that hold offsets from ``start`` to ``end`` (exclusive), control batches among them."""
+
+        def walk(offset: int) -> Iterator[tuple[BatchPlace, BatchPlace]]:
+            for place in self._range(Isolation.READ_UNCOMMITTED).batches(offset, on_damage):
+                if end is not None and place.header.base_offset >= end:
+                    return
+                yield place, place
+
+        yield from self._resumed(walk, start or 0)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        check_crc: bool = True,
+        on_damage: Reporter = raise_at_damage,
+    ) -> Iterator[tuple[Segment, Chunk]]:
+        """The batches as columns, a megabyte of log at a time, for the kernels.
+
+        The first and the last chunk may hold batches before ``start`` and from ``end`` (exclusive) on.
+        """
+        segments = self.segments()
+        first = max(start or 0, self.log_start_offset)
+        for number in range(lookup.floor_segment(segments, first), len(segments)):
+            segment = segments[number]
+            if end is not None and segment.base_offset >= end:
+                return
+            position = lookup.start_position(segment, first) if segment.base_offset < first else 0
+            for chunk in segment.chunks(position, check_crc=check_crc, on_damage=on_damage):
+                yield segment, chunk
+                if end is not None and chunk.columns.last_offset[chunk.columns.count - 1] >= end - 1:
+                    return
+
+    # -- look-up
+
+    def find_batch(self, offset: int) -> BatchPlace | None:
+        """The first batch whose last offset is not below ``offset``; None behind the last."""
+        return self._again(lambda: lookup.find_batch(self.segments(), offset))
+
+    def offset_at(self, timestamp_ms: int | str) -> OffsetTime | None:
+        """See :meth:`mqstore.kafka.KafkaView.offset_at`."""
+        return self._again(
+            lambda: lookup.offset_at(self.segments(), timestamp_ms, self.log_start_offset, self.log_end_offset)
+        )
+
+    # -- transactions and producers
+
+    def aborted_transactions(self, start: int | None = None, end: int | None = None) -> list[AbortedTransaction]:
+        """The aborted transactions with records from ``start`` to ``end`` (exclusive), by their markers' offsets."""
+        log_end = self.log_end_offset
+        stop = log_end if end is None else end
+        return self._again(lambda: aborted_between(self.stock, self.segments(), start or 0, stop, log_end))
+
+    def producers(self) -> list[ProducerEntry]:
+        """What the log tells of its producers, up to its end."""
+        with self._guard:
+            return self._producer_states(self.log_end_offset).entries()
+
+    def _producer_states(self, end: int) -> ProducerStates:
+        segments = self.segments()
+        states = self._producers
+        if states is None or states.end_offset > end:
+            states = self._producers = producers_at(self._stock, segments, end)
+        elif states.end_offset < end:
+            replay(states, segments[lookup.floor_segment(segments, states.end_offset) :], end)
+        return states
+
+
+class _Tail:
+    """Where the last segment's whole batches end; walked on as the segment grows."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, int] = (-1, -1)
+        self._seen_size = -1
+        self.position = 0
+        self.end_offset = 0
+
+    def follow(self, segment: Segment) -> None:
+        """Look at what has come since last time; ``segment`` is one without limit."""
+        size = segment.size_bytes
+        key = (segment.base_offset, segment.identity)
+        if key != self._key or size < self.position:
+            self._key = key
+            self._seen_size = -1
+            self._start(segment)
+        if size == self._seen_size:
+            return
+        self._seen_size = size
+        start: int | None = self.position
+        while start is not None:
+            scan = segment.scan(start, check_crc=False)
+            for chunk in scan:
+                self.end_offset = chunk.columns.last_offset[chunk.columns.count - 1] + 1
+            if scan.position > start:
+                self.position = scan.position
+            # A sound batch behind it makes it damage, which readers must be told of, and no torn end.
+            start = None if scan.damage is None else next_batch(segment, scan.position, scan.damage.size_bytes)
+
+    def _start(self, segment: Segment) -> None:
+        """Begin at the last index entry that points at a batch, or at the start."""
+        last = segment.offset_index().floor(LONG_MAX)
+        self.position = lookup.start_position(segment, last.offset)
+        self.end_offset = segment.base_offset
+
+
+def check_limits(max_messages: int, max_bytes: int) -> None:
+    """Raise UsageError for limits of a get that cannot be meant."""
+    for value in (max_messages, max_bytes):
+        number: object = value
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= LONG_MAX:
+            raise errors.UsageError("no such number of messages or bytes", expected="1 or more", found=repr(value))

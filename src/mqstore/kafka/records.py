@@ -1,0 +1,29 @@
+"""The records of one batch of a segment, and errors that say where it lies."""
+
+from __future__ import annotations
+
+from mqstore import errors, kernels
+from mqstore.kafka.damage import HINT
+from mqstore.kafka.segment import Segment
+from mqstore.layout.kafka.batch import BatchHeader, decode_records
+from mqstore.layout.kafka.record import Record
+
+
+def records_of(segment: Segment, position: int, header: BatchHeader, buffer: bytes) -> list[Record]:
+    """The records of the batch at ``position`` of the segment's ``.log``, its checksum checked.
+
+    Raises:
+        CorruptBatchError: with the file, and the place in it.
+        UsageError: the library of its codec is missing.
+    """
+    try:
+        return decode_records(buffer, header, checksum=kernels.crc32c)
+    except errors.CorruptBatchError as error:
+        raise errors.CorruptBatchError(
+            f"damaged batch in a Kafka log, offsets {header.base_offset} to {header.last_offset}: {error.message}",
+            path=segment.path(),
+            offset=position,
+            expected=error.expected,
+            found=error.found,
+            hint=HINT,
+        ) from error

@@ -1,0 +1,479 @@
+"""A Kafka data directory open for writing: one process puts, any number of threads read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mqstore import errors, kernels
+from mqstore.files import durable
+from mqstore.files.lock import StoreLock
+from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
+from mqstore.findings import Finding
+from mqstore.kafka import data_directory
+from mqstore.kafka.batching import PLAIN, Sender, as_kafka_message, build_batch, check_message, following, gather
+from mqstore.kafka.cleaner import CleanResult, clean
+from mqstore.kafka.config import KafkaConfig
+from mqstore.kafka.data_directory import DataDirectory
+from mqstore.kafka.loading import LoadReport, PartitionLoader
+from mqstore.kafka.maintenance import Maintenance
+from mqstore.kafka.message import KafkaMessage, PutResult
+from mqstore.kafka.partition_log import Appended, PartitionLog
+from mqstore.kafka.producer import Producer
+from mqstore.kafka.retention import remove_expired
+from mqstore.kafka.stats import PartitionStats
+from mqstore.kafka.stock import take_data_directory_stock
+from mqstore.kafka.store_reader import StoreReader
+from mqstore.kafka.view import KafkaView
+from mqstore.layout.kafka import names
+from mqstore.layout.kafka.batch import decode_header, decode_records
+from mqstore.layout.kafka.checkpoints import TopicPartition
+from mqstore.layout.kafka.control import encode_end_transaction_marker
+from mqstore.layout.kafka.names import PartitionState
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaStore(StoreReader):
+    """A data directory open for writing. Make one with :func:`mqstore.kafka.open`.
+
+    All methods may be called from any thread of the process that opened it. What ``put`` returned can be read at once.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: KafkaConfig) -> None:
+        """Open or create the data directory at ``path``; see :func:`mqstore.kafka.open`."""
+        given: object = path
+        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+            raise errors.UsageError("the path names no directory", found=repr(path), hint="give the data directory")
+        self.path = Path(path)
+        self.config = config
+        self._pid = os.getpid()
+        self._closed = False
+        self._guard = threading.RLock()
+        self._newest_producer = -1
+        self._files = DataDirectory(self.path)
+        self._prepare_directory()
+        self._lock = StoreLock(self._files.lock_path)
+        try:
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _prepare_directory(self) -> None:
+        mode = mode_of(self.path)
+        if mode and not stat.S_ISDIR(mode):
+            raise errors.NotAStoreError("not a directory", path=self.path, hint="give a directory for partitions")
+        durable.make_directories(self.path)
+        if not os.access(self.path, os.W_OK):
+            raise errors.StoreIOError(
+                "no write permission on the data directory",
+                path=self.path,
+                found=f"user {os.getuid()}",
+                hint="give this user permission, or read the log with mqstore.kafka.inspect",
+            )
+
+    def _start(self) -> None:
+        self._pool, self._writing = FilePool(), FilePool(writable=True)
+        self.reports: list[LoadReport] = []
+        """What loading each partition found and did."""
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._log_starts = self._files.load_log_starts()
+        self._cleaned = self._files.load_checkpoint(names.CLEANER_OFFSETS)
+        recovery_points = self._files.load_checkpoint(names.RECOVERY_POINTS)
+        self._files.ensure_meta_properties(self.config.node_id)
+        found = take_data_directory_stock(self.path)
+        for foreign in found.foreign:
+            _log.warning("leaving a directory alone that is no partition's: %s", foreign)
+        is_clean = self._files.take_clean_marker()
+        self._maintenance = Maintenance(self._round, self.config)
+        for path, name in found.others:
+            if name.state is PartitionState.DELETE:
+                self._maintenance.remove_later([path])
+        for (topic, partition), directory in found.partitions.items():
+            self._load(topic, partition, directory, is_clean, recovery_points.get((topic, partition), 0))
+        self._maintenance.start()
+        if not is_clean:
+            self.flush()
+
+    def _load(self, topic: str, partition: int, directory: Path, is_clean: bool, recovery_point: int) -> PartitionLog:
+        loader = PartitionLoader(
+            directory,
+            self._pool,
+            interval_bytes=self.config.index_interval_bytes,
+            log_start=self._log_starts.get((topic, partition), 0),
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+            producer_expiration_ms=self.config.producer_id_expiration_ms,
+        )
+        loaded = loader.run()
+        self.reports.append(loaded.report)
+        log = PartitionLog(
+            topic, partition, directory, self.config, (self._pool, self._writing), loaded,
+            self._maintenance.remove_later,
+        )  # fmt: skip
+        self._logs[topic, partition] = log
+        return log
+
+    # -- topics
+
+    def create_topic(self, topic: str, partitions: int | None = None) -> None:
+        """Make the partitions of ``topic`` from 0 to ``partitions`` - 1 that are missing; None is ``num_partitions``.
+
+        Raises:
+            UsageError: the name or the number cannot be.
+        """
+        self._check_open()
+        count = self.config.num_partitions if partitions is None else partitions
+        names.partition_directory_name(topic, count - 1)
+        for partition in range(count):
+            self._ensure_partition(topic, partition)
+
+    def _ensure_partition(self, topic: str, partition: int) -> PartitionLog:
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            return log
+        with self._guard:
+            self._check_open()
+            known = self._logs.get((topic, partition))
+            if known is not None:
+                return known
+            directory = self.path / names.partition_directory_name(topic, partition)
+            siblings = [log.directory for (name, _), log in self._logs.items() if name == topic]
+            topic_id = next((found for one in siblings if (found := data_directory.load_topic_id(one))), None)
+            durable.make_directories(directory)
+            data_directory.save_topic_id(directory, topic_id or uuid.uuid4())
+            return self._load(topic, partition, directory, True, 0)
+
+    def _log_for_put(self, topic: str, partition: int) -> PartitionLog:
+        log = self._logs.get((topic, partition))
+        if log is not None:
+            return log
+        if not self.config.auto_create_topics_enable:
+            raise errors.MessageIllegalError(
+                "unknown partition, and topics are not created by themselves",
+                found=names.partition_directory_name(topic, partition),
+                hint="call create_topic, or set auto_create_topics_enable",
+            )
+        if not any(name == topic for name, _ in self._logs):
+            self.create_topic(topic)
+        return self._ensure_partition(topic, partition)
+
+    # -- writing
+
+    def put(self, message: KafkaMessage | object) -> PutResult:
+        """Store one message, as a batch of its own, and return where.
+
+        The call returns when the message is in the page cache; with ``flush_messages=1`` when it is on the device.
+        A :class:`mqstore.Message` is taken as well (see :func:`mqstore.kafka.batching.as_kafka_message`).
+
+        Raises:
+            MessageIllegalError: the message breaks a limit. Nothing was stored.
+            DiskFullError: no space left. Nothing was stored.
+            NotWritableError: the partition no longer takes messages, because a sync failed.
+            StoreClosedError: the store is closed, or was opened by the parent of this process.
+        """
+        return self.put_batch([message])[0]
+
+    def put_batch(self, messages: Sequence[KafkaMessage | object]) -> list[PutResult]:
+        """Store ``messages`` in order; neighbours of one partition share batches of up to ``batch_size`` bytes.
+
+        All are checked before the first is stored. Raises as :meth:`put`; when the device fails in the middle, the
+        batches before that have been stored, and the error's ``found`` tells how many messages.
+        """
+        return self.put_as([as_kafka_message(message) for message in messages], PLAIN)
+
+    def put_as(self, messages: Sequence[KafkaMessage], sender: Sender) -> list[PutResult]:
+        """:meth:`put_batch` on behalf of ``sender``; all messages of one partition where it numbers its records."""
+        self._check_open()
+        for message in messages:
+            check_message(message, self.config)
+        runs = []
+        for run in gather(messages, self.config):
+            batch, times = build_batch([messages[number] for number in run], self.config, sender)
+            sender = following(sender, len(run))
+            self._check_size(batch)
+            runs.append((run, batch, times))
+        results: list[PutResult] = []
+        for run, batch, times in runs:
+            first = messages[run[0]]
+            try:
+                place = self._append(self._log_for_put(first.topic, first.partition), batch)
+            except errors.MqstoreError as error:
+                if results:
+                    error.found = f"{len(results)} of {len(messages)} messages stored; {error.found}"
+                raise
+            for number, _ in enumerate(run):
+                stamp = place.max_timestamp_ms if place.is_duplicate else times[number]
+                results.append(
+                    PutResult(first.topic, first.partition, place.base_offset + number, stamp, place.is_duplicate)
+                )
+        return results
+
+    def _check_size(self, batch: bytes) -> None:
+        limit = min(self.config.max_message_bytes, self.config.segment_bytes)
+        if len(batch) > limit:
+            raise errors.MessageIllegalError(
+                "the batch is too large", expected=f"at most {limit} bytes", found=len(batch),
+                hint="raise max_message_bytes and segment_bytes, or put less at once",
+            )  # fmt: skip
+
+    def _append(self, log: PartitionLog, batch: bytes) -> Appended:
+        return self._flush_if_due(log, log.append(batch))
+
+    def _flush_if_due(self, log: PartitionLog, place: Appended) -> Appended:
+        if place.last_offset + 1 - log.recovery_point >= self.config.flush_messages:
+            log.flush(place.last_offset + 1)
+        return place
+
+    def append_batch(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        *,
+        keep_offsets: bool = False,
+        leader_epoch: int | None = None,
+    ) -> Appended:
+        """Append one batch of the present format as it is: compressed, numbered or transactional.
+
+        Offsets and leader epoch are given here, unless ``keep_offsets`` and ``leader_epoch`` say otherwise. A
+        producer's batch is held against what was seen of it: a repeated one is answered with its first place.
+
+        Raises:
+            CorruptBatchError: its checksum, length or records are wrong. Nothing was stored.
+            MessageIllegalError: it breaks a limit, or its sequence numbers are out of order. Nothing was stored.
+            DiskFullError, NotWritableError, StoreClosedError: as :meth:`put`.
+        """
+        self._check_open()
+        header = decode_header(batch)
+        if header.size != len(batch) or header.magic != 2:
+            raise errors.MessageIllegalError(
+                "not one batch of the present format", expected=f"{len(batch)} bytes, magic 2",
+                found=f"{header.size} bytes, magic {header.magic}",
+            )  # fmt: skip
+        records = decode_records(batch, header, checksum=kernels.crc32c)
+        if self.config.is_compacted and not header.is_control and any(record.key is None for record in records):
+            raise errors.MessageIllegalError("a record without a key cannot be put into a compacted topic", found=topic)
+        log = self._log_for_put(topic, partition)
+        return self._flush_if_due(log, log.append(batch, keep_offsets=keep_offsets, leader_epoch=leader_epoch))
+
+    def producer(self, producer_id: int | None = None, epoch: int = 0) -> Producer:
+        """A producer that numbers its records and can send in transactions.
+
+        Args:
+            producer_id: its number; None is one that no partition knows yet.
+            epoch: one more than that of the producer it replaces.
+        """
+        self._check_open()
+        if producer_id is None:
+            known = [entry.producer_id for log in list(self._logs.values()) for entry in log.producers]
+            with self._guard:
+                producer_id = self._newest_producer = max([self._newest_producer, *known]) + 1
+        return Producer(self, producer_id, epoch)
+
+    def end_transaction(
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append the marker that commits or aborts a producer's open transaction in a partition; the marker's offset.
+
+        Raises:
+            ProducerFencedError: a newer epoch of the producer has been seen.
+        """
+        log = self.partition(topic, partition)
+        with log.lock:
+            log.check_epoch(producer_id, producer_epoch)
+            marker = encode_end_transaction_marker(
+                commit=commit,
+                offset=log.log_end,
+                leader_epoch=log.leader_epoch,
+                timestamp_ms=time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                checksum=kernels.crc32c,
+            )
+            place = log.append(marker)
+        return self._flush_if_due(log, place).base_offset
+
+    # -- keeping the log in bounds
+
+    def roll(self, topic: str, partition: int = 0) -> bool:
+        """Begin a new segment; False when the present one is empty."""
+        return self.partition(topic, partition).roll()
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records below offset ``before``; the partition's new log start offset.
+
+        They are out of reach at once and for ever; their segments are removed as far as they hold nothing else.
+        """
+        log = self.partition(topic, partition)
+        start = log.delete_records(before)
+        self._save_log_starts()
+        log.remove_below_start()
+        return start
+
+    def enforce_retention(self, now_ms: int | None = None) -> int:
+        """Remove segments past ``retention_ms`` or beyond ``retention_bytes``, of every partition; how many.
+
+        Nothing does this by itself: call it as often as it should happen.
+        """
+        self._check_open()
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        removed = sum(remove_expired(log, self.config, now) for log in list(self._logs.values()))
+        if removed:
+            self._save_log_starts()
+        return removed
+
+    def compact(
+        self, topic: str, partition: int = 0, *, now_ms: int | None = None, force: bool = False
+    ) -> CleanResult | None:
+        """Clean a partition by key; see docs/kafka.md. Returns what was done, None when it is not dirty enough.
+
+        ``force`` cleans whatever ``min_cleanable_dirty_ratio`` says. Nothing does this by itself.
+        """
+        log = self.partition(topic, partition)
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        done = clean(log, self.config, self._cleaned.get((topic, partition), 0), now, force=force)
+        if done is not None:
+            with self._guard:
+                self._cleaned[topic, partition] = done.clean_up_to
+                self._files.save_checkpoint(names.CLEANER_OFFSETS, self._cleaned)
+        return done
+
+    # -- state
+
+    def flush(self) -> None:
+        """Make everything appended so far durable and note how far that goes.
+
+        Raises:
+            StoreIOError, DiskFullError: something could not be written.
+        """
+        self._check_open()
+        for log in list(self._logs.values()):
+            log.flush()
+        self._save_checkpoints()
+
+    def _save_checkpoints(self) -> None:
+        with self._guard:
+            logs = dict(self._logs)
+            self._files.save_checkpoint(
+                names.RECOVERY_POINTS, {where: log.recovery_point for where, log in logs.items()}
+            )
+            self._files.save_checkpoint(names.HIGH_WATERMARKS, {where: log.log_end for where, log in logs.items()})
+            self._save_log_starts()
+
+    def _save_log_starts(self) -> None:
+        with self._guard:
+            self._log_starts = {
+                where: log.log_start
+                for where, log in self._logs.items()
+                if log.log_start > log.segments()[0].base_offset
+            }
+            self._files.save_checkpoint(names.LOG_STARTS, self._log_starts)
+
+    def _round(self) -> None:
+        """What is due now and then: flushes of ``flush_ms`` and after a roll, and the checkpoints."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        for log in list(self._logs.values()):
+            since = log.oldest_unflushed_ms
+            if log.has_rolled or (since is not None and now_ms - since >= self.config.flush_ms):
+                log.flush()
+        if self._maintenance.checkpoint_is_due(now_ms):
+            self._save_checkpoints()
+
+    def view(self) -> KafkaView:
+        """The same directory looked at from outside, for what only a view can tell."""
+        self._check_open()
+        return KafkaView(self.path)
+
+    def stats(self) -> list[PartitionStats]:
+        """Figures of every partition, ordered by topic and number. Reads every batch's header."""
+        with self.view() as view:
+            return view.stats()
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong in the directory; nothing is changed."""
+        with self.view() as view:
+            return view.check()
+
+    def close(self) -> None:
+        """Make everything durable, note a clean stop and give up the lock. A second call does nothing.
+
+        Raises:
+            StoreIOError, DiskFullError: something could not be written. The store is closed all the same, and the next
+                open recovers as after a crash.
+        """
+        with self._guard:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+        try:
+            self._maintenance.stop()
+            for log in self._logs.values():
+                log.close()
+            self._save_checkpoints()
+            if all(log.failure is None for log in self._logs.values()):
+                self._files.set_clean_marker()
+        finally:
+            self._writing.close()
+            self._pool.close()
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.StoreClosedError("the store is closed", path=self.path, hint="open it again")
+        if self._pid != os.getpid():
+            raise errors.StoreClosedError(
+                "the store was opened before a fork",
+                path=self.path,
+                found=f"process {os.getpid()}",
+                hint="only the process that opened it may use it; read it here with mqstore.kafka.inspect",
+            )
+
+    def __enter__(self) -> KafkaStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = None, **settings: Any) -> KafkaStore:
+    """Open the data directory ``path`` for writing, creating it if need be; bring it in order after a crash.
+
+    Args:
+        path: the data directory, in which partitions lie.
+        config: all settings at once, or
+        **settings: single settings of :class:`KafkaConfig`, as ``flush_messages=1``.
+
+    Raises:
+        StoreLockedError: another process has it open for writing.
+        NotAStoreError: the path is a file.
+        UsageError: an unknown setting, or a value that cannot be meant.
+        CorruptFileError: something that no crash explains; nothing was changed.
+        StoreIOError: no permission, or the device failed.
+    """
+    if config is None:
+        config = KafkaConfig.from_mapping(settings)
+    elif settings:
+        raise errors.UsageError("give either config or single settings", found=sorted(settings))
+    return KafkaStore(path, config)
