@@ -14,7 +14,7 @@ from mqstore.layout.kafka.batch import decode_header, decode_records
 from project.source import ROOT
 
 # kafka-python, when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
