@@ -79,6 +79,8 @@ resync = _chosen.resync
 scan = _chosen.scan
 select_units = _chosen.select_units
 split_keys = _chosen.split_keys
+take_messages = _chosen.take_messages
+unit_span = _chosen.unit_span
 
 __all__ = [
     "COLUMN_NAMES",
@@ -126,4 +128,6 @@ __all__ = [
     "scan",
     "select_units",
     "split_keys",
+    "take_messages",
+    "unit_span",
 ]

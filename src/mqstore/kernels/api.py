@@ -27,7 +27,7 @@ from mqstore.kernels.kafka_api import (
 )
 from mqstore.kernels.tail_api import LogTail
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.record import Damage
+from mqstore.layout.record import Damage, Record
 
 __all__ = [
     "COLUMN_NAMES",
@@ -395,6 +395,54 @@ class Kernels(KafkaKernels, Protocol):
         Unwritten units and pre-blank fillers never match. ``tag_codes`` are the signed 32-bit hashes of the
         tags asked for, None for all; only the low 32 bits of a unit's code are compared, so do not give them
         for the schedule topic. Bytes behind the last whole unit are ignored.
+        """
+
+    def unit_span(
+        self,
+        units: Buffer,
+        first: int,
+        most: int,
+        tag_codes: Collection[int] | None,
+        gap_bytes: int,
+        span_bytes: int,
+        /,
+    ) -> tuple[int, int] | None:
+        """Where the records of the next ``most`` wanted units lie: [start, end) of the log, None if there are none.
+
+        Ends in front of a unit whose record is not among the next ``gap_bytes`` behind the one before, or would make
+        the range longer than ``span_bytes``.
+        """
+
+    def take_messages(
+        self,
+        units: Buffer,
+        first: int,
+        queue_offset: int,
+        data: bytes,
+        data_offset: int,
+        topic: bytes,
+        queue_id: int,
+        tags: Collection[bytes] | None,
+        tag_codes: Collection[int],
+        most: int,
+        most_bytes: int,
+        messages: list[Record],
+        record_type: type[Record],
+        /,
+    ) -> tuple[int, int]:
+        """Append to ``messages`` the records of the next units, for as long as nothing is out of the ordinary.
+
+        Args:
+            units: raw units, and ``first`` the number of the one to begin with.
+            queue_offset: queue offset of that one.
+            data: bytes of the log from ``data_offset`` on.
+            topic, queue_id: the queue; a record that names another is left to the caller.
+            tags: the tags wanted, in UTF-8, and ``tag_codes`` their hashes; None is all messages.
+            most, most_bytes: how many messages there may be, and how many bytes of records may be added.
+
+        Returns how many units were dealt with and how many bytes of records were added. The next unit is one whose
+        record does not lie in ``data``, is damaged or not what the unit says, or whose tag is not ASCII, unless a
+        limit was reached.
         """
 
     def find_property(

@@ -7,15 +7,15 @@ queue begins and ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from mqstore import errors
+from mqstore import errors, kernels
 from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
 from mqstore.layout.index import index_keys, key_hash
-from mqstore.layout.queue_unit import QueueUnit, iter_units
+from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
 from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus
@@ -112,29 +112,66 @@ class _Collector:
         self._where = where
         self._bytes = 0
         self._gone_below = -1
+        self._topic = queue.topic.encode("utf-8", "surrogateescape")
+        self._codes = where.codes or None
+        self._tags = frozenset(tag.encode("utf-8", "surrogatepass") for tag in where.tags) or None
+        self._ahead = _ReadAhead(log)
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
 
     def collect(self, offset: int, units: bytes) -> int:
         """Look at ``units``, the first of which is at queue ``offset``; the number of them that are dealt with."""
-        matching = (unit for unit in iter_units(units) if self._where.matches_code(unit.tags_code))
-        ahead = _ReadAhead(self._log, islice(matching, self._max_messages))
+        count = len(units) // QUEUE_UNIT_SIZE
         looked_at = 0
-        for unit in iter_units(units):
+        while looked_at < count:
+            self._read_ahead(units, looked_at)
+            looked_at += self._take_ordinary(units, looked_at, offset + looked_at)
+            if looked_at == count:
+                break
+            unit = decode_unit(units, looked_at * QUEUE_UNIT_SIZE)
             if self._is_full(unit):
                 break
             looked_at += 1
             if unit.physical_offset >= self._gone_below and self._where.matches_code(unit.tags_code):
-                self._take(unit, offset + looked_at - 1, ahead)
+                self._take(unit, offset + looked_at - 1)
         return looked_at
+
+    def _read_ahead(self, units: bytes, number: int) -> None:
+        """Have the records of the next units at hand, neighbours with one read."""
+        missing = self._max_messages - len(self.messages)
+        span = kernels.unit_span(units, number, missing, self._codes, _READ_GAP_BYTES, _READ_SPAN_BYTES)
+        if span is not None and not self._ahead.covers(*span):
+            self._ahead.load(*span)
+
+    def _take_ordinary(self, units: bytes, number: int, offset: int) -> int:
+        """Take the messages in which nothing is special; how many units that were."""
+        taken, size_bytes = kernels.take_messages(
+            units,
+            number,
+            offset,
+            self._ahead.data,
+            self._ahead.start,
+            self._topic,
+            self._queue.queue_id,
+            self._tags,
+            self._where.codes,
+            self._max_messages,
+            self._max_bytes - self._bytes,
+            self.messages,
+            Record,
+        )
+        self._bytes += size_bytes
+        if size_bytes:
+            self.status = GetMessageStatus.FOUND
+        return taken
 
     def _is_full(self, unit: QueueUnit) -> bool:
         if not self.messages:
             return False
         return len(self.messages) >= self._max_messages or self._bytes + unit.size_bytes > self._max_bytes
 
-    def _take(self, unit: QueueUnit, offset: int, ahead: _ReadAhead) -> None:
-        record = ahead.record(unit)
+    def _take(self, unit: QueueUnit, offset: int) -> None:
+        record = self._ahead.record(unit)
         if record is not None and not self._belongs(record, offset):
             return
         if record is None:
@@ -178,62 +215,38 @@ class _Collector:
 
 
 class _ReadAhead:
-    """Reads records through their units, neighbours with one call: a queue's records often lie close together."""
+    """A stretch of the log in memory: ``data``, whose byte 0 is at ``start``."""
 
-    def __init__(self, log: LogReader, units: Iterable[QueueUnit]) -> None:
+    def __init__(self, log: LogReader) -> None:
         self._log = log
-        self._ends = list(_spans(units))
-        self._start = 0
-        self._data = b""
+        self.start = 0
+        self.data = b""
+
+    def covers(self, start: int, end: int) -> bool:
+        """Whether [start, end) is at hand."""
+        return self.start <= start and end <= self.start + len(self.data)
+
+    def load(self, start: int, end: int) -> None:
+        """Read [start, end), or nothing when not all of it is there."""
+        self.start = start
+        self.data = self._log.read(start, end - start) or b""
 
     def record(self, unit: QueueUnit) -> Record | None:
         """The record behind ``unit``; None when it is gone or is not the one the unit was made for."""
         if unit.size_bytes <= 0:
             return None
-        at = unit.physical_offset - self._start
-        if not 0 <= at <= len(self._data) - unit.size_bytes:
-            self._load(unit)
-            at = unit.physical_offset - self._start
-            if not 0 <= at <= len(self._data) - unit.size_bytes:
-                return None
+        if not self.covers(unit.physical_offset, unit.end_offset):
+            self.load(unit.physical_offset, unit.end_offset)
+        if not self.data:
+            return None
+        at = unit.physical_offset - self.start
         try:
             record = decode_record(
-                self._data,
-                at,
-                physical_offset=unit.physical_offset,
-                end=at + unit.size_bytes,
-                check_crc=False,
+                self.data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=False
             )
         except errors.CorruptRecordError:
             return None
         return record if isinstance(record, Record) and record.total_size == unit.size_bytes else None
-
-    def _load(self, unit: QueueUnit) -> None:
-        end = unit.end_offset
-        while self._ends and self._ends[0][0] <= unit.physical_offset:
-            start, span_end = self._ends.pop(0)
-            if start == unit.physical_offset:
-                end = span_end
-        self._start = unit.physical_offset
-        data = self._log.read(unit.physical_offset, end - unit.physical_offset)
-        if data is None and end != unit.end_offset:
-            data = self._log.read(unit.physical_offset, unit.size_bytes)
-        self._data = data or b""
-
-
-def _spans(units: Iterable[QueueUnit]) -> Iterator[tuple[int, int]]:
-    """Ranges of the log that hold neighbouring records, as (start, end)."""
-    start = end = -1
-    for unit in units:
-        near = 0 <= unit.physical_offset - end <= _READ_GAP_BYTES and unit.end_offset - start <= _READ_SPAN_BYTES
-        if start >= 0 and near:
-            end = unit.end_offset
-        else:
-            if start >= 0:
-                yield start, end
-            start, end = unit.physical_offset, unit.end_offset
-    if start >= 0:
-        yield start, end
 
 
 def query_by_key(
