@@ -25,13 +25,15 @@ __all__ = ["SparkUnavailableError", "jobs", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``rocketmq`` known to ``spark``.
+    """Make the formats ``rocketmq`` and ``kafkalog`` known to ``spark``.
 
-    Spark finds it by itself when its Python is the one that mqstore is installed in; this is for when it does not.
+    Spark finds them by itself when its Python is the one that mqstore is installed in; this is for when it does not.
     """
+    from mqstore.spark.kafka_source import KafkaLogSource
     from mqstore.spark.source import RocketmqSource
 
     spark.dataSource.register(RocketmqSource)
+    spark.dataSource.register(KafkaLogSource)
 
 
 def __getattr__(name: str) -> ModuleType:

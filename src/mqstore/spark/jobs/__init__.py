@@ -1,7 +1,8 @@
 """Bulk jobs on Spark: the work is done inside the tasks, and only small summaries come back (docs/spark.md)."""
 
 from mqstore.spark.jobs.auditing import AuditFinding, AuditResult, audit
+from mqstore.spark.jobs.converting import convert
 from mqstore.spark.jobs.exporting import ExportResult, export
 from mqstore.spark.jobs.rebuilding import RebuildResult, rebuild
 
-__all__ = ["AuditFinding", "AuditResult", "ExportResult", "RebuildResult", "audit", "export", "rebuild"]
+__all__ = ["AuditFinding", "AuditResult", "ExportResult", "RebuildResult", "audit", "convert", "export", "rebuild"]

@@ -66,7 +66,7 @@ class RebuildResult:
     in_order: bool = False
 
 
-class _Stage(NamedTuple):
+class NewStore(NamedTuple):
     """The store being made, under another name until it is complete."""
 
     paths: StorePaths
@@ -75,6 +75,7 @@ class _Stage(NamedTuple):
 
     @property
     def store(self) -> StoreRef:
+        """The same for those who read it."""
         return StoreRef(str(self.paths.root), "")
 
 
@@ -105,12 +106,22 @@ def rebuild(
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
     target = Path(output).absolute()
     stage = _begin(spark, StorePaths(Path(source).absolute()), target, config or StoreConfig())
+    found, in_order = build_derived(spark, stage, split_bytes)
+    _put_in_place(stage.paths.root, target)
+    return _result(target, found, started, in_order)
+
+
+def build_derived(spark: SparkSession, stage: NewStore, split_bytes: int) -> tuple[list[SplitUnits], bool]:
+    """Build queues and index of a store that has its log alone, and close it as a broker would.
+
+    Returns what each split of the log holds, and whether the log had to be gone through in order on the driver.
+    """
     splits = plan_splits(stage.store, split_bytes)
     work = queue_files.Work(stage.paths.root, stage.sizes.consume_queue, stage.config.message_delay_level)
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
-        _log.warning("%s: queues with gaps or doubles, going through the log in order", source)
+        _log.warning("%s: queues with gaps or doubles, going through the log in order", stage.paths.root)
         for directory in (stage.paths.consume_queue, stage.paths.index):
             copying.remove_tree(directory)
     else:
@@ -118,11 +129,10 @@ def rebuild(
         names = _build_index(spark, stage, splits, found)
         _note(stage, found, ranges, names)
     put_in_order(stage.paths.root, stage.config)
-    _put_in_place(stage.paths.root, target)
-    return _result(target, found, started, in_order=ranges is None)
+    return found, ranges is None
 
 
-def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreConfig) -> _Stage:
+def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreConfig) -> NewStore:
     """Copy log and settings, the log's files side by side."""
     check_is_store(source)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -149,7 +159,7 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
         max_hash_slot_num=sizes.index.hash_slots,
         max_index_num=sizes.index.max_entries,
     )
-    return _Stage(paths, sizes, fixed)
+    return NewStore(paths, sizes, fixed)
 
 
 def _copy(pair: tuple[Path, Path]) -> None:
@@ -160,7 +170,7 @@ def _copy(pair: tuple[Path, Path]) -> None:
     os.replace(own, target)
 
 
-def _build_index(spark: SparkSession, stage: _Stage, splits: list[Split], found: list[SplitUnits]) -> list[str]:
+def _build_index(spark: SparkSession, stage: NewStore, splits: list[Split], found: list[SplitUnits]) -> list[str]:
     """Build the index files; their names, oldest first."""
     if not stage.config.message_index_enable:
         return []
@@ -174,7 +184,7 @@ def _build_index(spark: SparkSession, stage: _Stage, splits: list[Split], found:
 
 
 def _note(
-    stage: _Stage,
+    stage: NewStore,
     found: list[SplitUnits],
     ranges: dict[tuple[str, int], tuple[int, int]],
     names: list[str],

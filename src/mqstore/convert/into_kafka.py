@@ -1,0 +1,210 @@
+"""A RocketMQ store into a new Kafka data directory (docs/kafka.md, "Moving data").
+
+Queue by queue: a partition's log holds nothing of the others, so that only one queue is open at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mqstore import errors
+from mqstore.convert import kafka_origin
+from mqstore.convert.mapping import record_of
+from mqstore.convert.options import ConvertOptions
+from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
+from mqstore.convert.report import ConversionReport, Loss, PartitionReport
+from mqstore.convert.stage import Stage
+from mqstore.convert.topics import target_names
+from mqstore.files.pool import FilePool
+from mqstore.kafka.config import KafkaConfig
+from mqstore.layout import constants as c
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.kafka.codec import decompress
+from mqstore.layout.kafka.constants import Codec
+from mqstore.layout.kafka.names import partition_directory_name
+from mqstore.layout.record import Record
+from mqstore.store.message import QueueInfo
+from mqstore.store.view import StoreView
+
+_MESSAGES_A_TIME: Final = 1000
+_MAX_BODY_BYTES: Final = 256 << 20
+_INTERNAL_TOPICS: Final = frozenset(
+    {
+        c.SCHEDULE_TOPIC,
+        c.HALF_TOPIC,
+        c.OP_HALF_TOPIC,
+        c.TRANS_CHECK_MAX_TIME_TOPIC,
+        c.TIMER_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_WITHOUT_QUEUE: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+
+
+def to_kafka(
+    source: str | os.PathLike[str], output: str | os.PathLike[str], options: ConvertOptions | None = None
+) -> ConversionReport:
+    """Make a Kafka data directory of the RocketMQ store at ``source``.
+
+    Args:
+        source: the store's root; a broker may be running on it.
+        output: the new data directory, which must not exist or be empty.
+        options: what to take, and how.
+
+    Returns what was converted and everything that was not carried over.
+
+    Raises:
+        UsageError: ``output`` is in use, or a topic has no fitting name.
+        NotAStoreError: no store is at ``source``.
+        DamageError: damage in the store, unless the options say to pass over it.
+        StoreIOError, DiskFullError.
+    """
+    options = options or ConvertOptions()
+    config = kafka_config(options)
+    started = time.monotonic()
+    with StoreView(source) as view, Stage(Path(output)) as stage:
+        check_log(view)
+        report = ConversionReport(Path(source), Path(output))
+        queues = wanted_queues(view, options)
+        names = topic_names(view, queues, options)
+        report.partitions = [PartitionReport(one.topic, one.queue_id, names[one.topic]) for one in queues]
+        for queue, part in zip(queues, report.partitions, strict=True):
+            convert_queue(view, queue, part, stage.root, config, options)
+        finish_data_directory(stage.root, partition_ends(report.partitions), config)
+        note_what_is_left(view, report)
+        stage.put_in_place()
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def check_log(view: StoreView) -> None:
+    """Raise CorruptRecordError when the log ends at damage: its queues would seem to end there, too."""
+    if view.log.is_damaged_at(view.log_end):
+        raise errors.CorruptRecordError(
+            "the log is damaged: what lies behind would be left out",
+            path=view.paths.commit_log,
+            offset=view.log_end,
+            hint="mqstore rebuild --salvage makes a sound copy, and tells what is lost",
+        )
+
+
+def kafka_config(options: ConvertOptions) -> KafkaConfig:
+    """The configuration under which the new log is made."""
+    return KafkaConfig.from_mapping(dict(options.kafka_settings))
+
+
+def wanted_queues(view: StoreView, options: ConvertOptions) -> list[QueueInfo]:
+    """The queues with messages that the options take, by topic and id."""
+    return [one for one in view.queues() if one.count and options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
+
+
+def topic_names(view: StoreView, queues: list[QueueInfo], options: ConvertOptions) -> dict[str, str]:
+    """The names that the topics get; those that once were Kafka's get their old ones."""
+    known = {}
+    for queue in queues:
+        if "%" in queue.topic and queue.topic not in known:
+            first = view.get(queue.topic, queue.queue_id, queue.min_offset, 1).messages
+            former = first[0].properties.get(kafka_origin.TOPIC) if first else None
+            if former is not None:
+                known[queue.topic] = former
+    return target_names(list(dict.fromkeys(one.topic for one in queues)), options.names, to_rocketmq=False, known=known)
+
+
+def convert_queue(
+    view: StoreView,
+    queue: QueueInfo,
+    report: PartitionReport,
+    root: Path,
+    config: KafkaConfig,
+    options: ConvertOptions,
+) -> None:
+    """Write one queue as a partition's directory below ``root``."""
+    directory = root / partition_directory_name(report.target_topic, queue.queue_id)
+    original = None if report.target_topic == queue.topic else queue.topic
+    reading, writing = FilePool(), FilePool(writable=True)
+    try:
+        writer = PartitionWriter(directory, config, reading, writing)
+        for message in _messages(view, queue, report, options):
+            offset = _offset(message, writer.end_offset, report)
+            body = _inflated(message)
+            if body is not None:
+                report.lose(Loss.INFLATED_BODIES)
+            if message.properties.get(kafka_origin.TIMESTAMP_TYPE) == "NoTimestampType":
+                report.lose(Loss.TIMESTAMP_TYPE_NONE)
+            writer.append(record_of(message, offset, body=body, original_topic=original))
+            report.add(offset)
+        writer.close()
+    finally:
+        reading.close()
+        writing.close()
+
+
+def _messages(view: StoreView, queue: QueueInfo, report: PartitionReport, options: ConvertOptions) -> Iterator[Record]:
+    """The queue's messages in order; units without a readable message are counted."""
+    offset = queue.min_offset
+    while offset < queue.max_offset:
+        result = view.get(queue.topic, queue.queue_id, offset, _MESSAGES_A_TIME)
+        following = min(queue.max_offset, max(result.next_offset, offset + 1))
+        missing = following - offset - len(result.messages)
+        if missing and not options.skip_damage:
+            raise errors.CorruptFileError(
+                f"{missing} messages of queue {queue.topic}/{queue.queue_id} cannot be read",
+                path=view.paths.queue(queue.topic, queue.queue_id),
+                offset=offset,
+                hint="mqstore check tells why; --skip-damage converts the rest",
+            )
+        report.lose(Loss.UNREADABLE_MESSAGES, missing)
+        yield from result.messages
+        offset = following
+
+
+def _offset(message: Record, least: int, report: PartitionReport) -> int:
+    """The offset of the record: that of the record it once was, else the queue offset, if these ascend."""
+    wanted = message.queue_offset
+    former = message.properties.get(kafka_origin.OFFSET, "")
+    if former.isdecimal() and len(former) <= 19:
+        wanted = int(former)
+    if wanted >= least:
+        return wanted
+    report.lose(Loss.MOVED_OFFSETS)
+    return least
+
+
+def _inflated(message: Record) -> bytes | None:
+    """The body of a message that has it compressed; None where it has not, or not as it says."""
+    if not message.sys_flag & SysFlag.COMPRESSED:
+        return None
+    kind = message.sys_flag & SysFlag.COMPRESSION_MASK
+    try:
+        if kind == SysFlag.COMPRESSION_LZ4:
+            return decompress(Codec.LZ4, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
+        if kind == SysFlag.COMPRESSION_ZSTD:
+            return decompress(Codec.ZSTD, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
+        inflater = zlib.decompressobj()
+        body = inflater.decompress(message.body, _MAX_BODY_BYTES)
+        return body if inflater.eof and not inflater.unused_data else None
+    except (zlib.error, errors.DamageError):
+        return None
+
+
+def partition_ends(partitions: list[PartitionReport]) -> dict[tuple[str, int], int]:
+    """Log end offset of every partition made."""
+    return {(one.target_topic, one.number): one.end_offset for one in partitions if one.end_offset is not None}
+
+
+def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
+    """Count what the store holds besides its queues."""
+    unqueued = 0
+    for chunk in view.scan_columns():
+        unqueued += sum(1 for flag in chunk.columns.sys_flag if flag & SysFlag.TRANSACTION_MASK in _WITHOUT_QUEUE)
+    if unqueued:
+        report.losses[Loss.UNQUEUED_MESSAGES] = unqueued
+    groups = len(view.progress())
+    if groups:
+        report.losses[Loss.GROUP_OFFSETS] = groups

@@ -1,0 +1,131 @@
+"""Records of Kafka's as messages of RocketMQ's and back (docs/kafka.md, "Moving data").
+
+What once was a message becomes that message again, and what once was a record that record.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mqstore.convert import kafka_origin, rocketmq_origin
+from mqstore.convert.rocketmq_origin import FormerMessage
+from mqstore.kernels.api import PreparedMessage
+from mqstore.layout import constants as c
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.hosts import encode_host
+from mqstore.layout.kafka.constants import TimestampType
+from mqstore.layout.kafka.record import Record as KafkaRecord
+from mqstore.layout.record import Record as Message
+from mqstore.layout.record import record_size
+
+HOST: Final = encode_host("127.0.0.1:0")
+"""Born and store host of messages from Kafka, which keeps neither."""
+
+
+class Mapped(NamedTuple):
+    """A message that lacks only its place.
+
+    Attributes:
+        fields: as :meth:`mqstore.kernels.api.Kernels.put_batch` takes them.
+        size_bytes: size of its record in the log.
+        store_timestamp_ms: when it was stored, as far as the record tells; less than 0 when it does not.
+        physical_offset: its place in the log that it once was in, or -1.
+        queued: whether it takes a queue offset.
+        enveloped: whether its body is an envelope.
+    """
+
+    fields: PreparedMessage
+    size_bytes: int
+    store_timestamp_ms: int
+    physical_offset: int
+    queued: bool = True
+    enveloped: bool = False
+
+
+def message_of(
+    record: KafkaRecord,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    *,
+    original_topic: str | None = None,
+    rolled_back: bool = False,
+) -> Mapped:
+    """The message that stands for ``record`` at ``queue_offset`` of a queue.
+
+    Args:
+        record: the record.
+        topic: the message's topic.
+        queue_id: its queue, which is the record's partition.
+        queue_offset: the offset that it is going to have there.
+        original_topic: the record's topic, if it is not ``topic``.
+        rolled_back: make it a message of a transaction that was rolled back, which no queue shows.
+    """
+    former = rocketmq_origin.former_message(record)
+    if former is not None and not rolled_back:
+        return _mapped(former, topic, queue_id, False)
+    raw, body, enveloped = kafka_origin.packed(record, queue_offset, original_topic)
+    flags = SysFlag.TRANSACTION_ROLLBACK if rolled_back else 0
+    born_ms = max(0, record.timestamp_ms)
+    made = FormerMessage(record.timestamp_ms, -1, born_ms, HOST, HOST, 0, flags, 0, 0, raw, body)
+    return _mapped(made, topic, queue_id, enveloped)
+
+
+def _mapped(made: FormerMessage, topic: str, queue_id: int, enveloped: bool) -> Mapped:
+    topic_raw = topic.encode()
+    fields: PreparedMessage = (
+        topic_raw,
+        made.body,
+        made.properties_raw,
+        queue_id,
+        made.flag,
+        made.sys_flag,
+        made.born_timestamp_ms,
+        made.born_host,
+        made.store_host,
+        made.reconsume_times,
+        made.prepared_transaction_offset,
+        c.MAGIC_V1,
+    )
+    size = record_size(
+        len(made.body),
+        len(topic_raw),
+        len(made.properties_raw),
+        born_host_size=len(made.born_host),
+        store_host_size=len(made.store_host),
+    )
+    queued = made.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+    return Mapped(fields, size, made.store_timestamp_ms, made.physical_offset, queued, enveloped)
+
+
+def record_of(
+    message: Message, offset: int, *, body: bytes | None = None, original_topic: str | None = None
+) -> KafkaRecord:
+    """The record that stands for ``message`` at ``offset`` of a partition.
+
+    Args:
+        message: the message.
+        offset: the record's offset.
+        body: the body inflated, where that of the message is compressed.
+        original_topic: the message's topic, if the record's topic is not that.
+    """
+    properties = message.properties
+    former = kafka_origin.former_record(properties, message.body)
+    if former is not None:
+        timestamp_ms = -1 if former.timestamp_type is TimestampType.NONE else message.born_timestamp_ms
+        # Batches of magic 2 know two kinds of time only.
+        kind = max(former.timestamp_type, TimestampType.CREATE_TIME)
+        return KafkaRecord(offset, timestamp_ms, kind, former.key, former.value, former.headers, -1)
+    sys_flag = message.sys_flag
+    if body is not None:
+        sys_flag &= ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
+    keys = properties.get(c.PROPERTY_KEYS)
+    return KafkaRecord(
+        offset,
+        message.born_timestamp_ms,
+        TimestampType.CREATE_TIME,
+        None if keys is None else keys.encode("utf-8", "replace"),
+        message.body if body is None else body,
+        rocketmq_origin.headers_of(message, sys_flag, original_topic),
+        -1,
+    )

@@ -1,0 +1,54 @@
+"""What a conversion may be told."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqstore.errors import UsageError
+
+
+class Aborted(str, enum.Enum):
+    """What becomes of records of aborted transactions."""
+
+    OMIT = "omit"
+    """They are left out and counted."""
+    ROLLBACK = "rollback"
+    """They become messages of rolled back transactions: in the log, in no queue."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Choices for both directions.
+
+    Attributes:
+        topics: a regular expression; topics whose whole name it does not match are left alone. None takes all.
+        names: names that topics of the source get in the result, where they are not to get them by rule.
+        internal: also topics that the brokers themselves keep: offsets, transactions, schedules, traces.
+        aborted: what becomes of records of aborted transactions.
+        skip_damage: go on behind damaged batches, with a count in the report, instead of refusing.
+        store_settings: settings of the RocketMQ store made: file sizes, as :class:`mqstore.StoreConfig` names them.
+        kafka_settings: settings of the Kafka log made: ``segment_bytes``, ``index_interval_bytes``,
+            ``compression_type``, ``batch_size`` and others, as :class:`mqstore.kafka.KafkaConfig` names them.
+    """
+
+    topics: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    internal: bool = True
+    aborted: Aborted = Aborted.OMIT
+    skip_damage: bool = False
+    store_settings: Mapping[str, Any] = field(default_factory=dict)
+    kafka_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.topics or "")
+        except re.error as error:
+            raise UsageError("not a regular expression", found=f"{self.topics!r}: {error}") from None
+
+    def wants(self, topic: str, internal: bool) -> bool:
+        """Whether a topic is to be converted; ``internal`` says that brokers keep it for themselves."""
+        return (self.internal or not internal) and (self.topics is None or re.fullmatch(self.topics, topic) is not None)

@@ -1,0 +1,147 @@
+"""A message of RocketMQ's inside a record of Kafka's (docs/kafka.md, "Moving data").
+
+The properties become headers, in their order. What has no field of its own over there goes into headers whose names
+begin with ``rmq.``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from mqstore.errors import MqstoreError
+from mqstore.layout.constants import HOST_V4_SIZE, MAX_PROPERTIES_SIZE, SysFlag
+from mqstore.layout.hosts import decode_host, encode_host
+from mqstore.layout.kafka.record import Record as KafkaRecord
+from mqstore.layout.record import Record as Message
+
+PREFIX: Final = "rmq."
+STORE_TIMESTAMP: Final = "rmq.storeTimestamp"
+"""When the broker stored the message, in ms; every record from RocketMQ has it."""
+PHYSICAL_OFFSET: Final = "rmq.physicalOffset"
+BORN_HOST: Final = "rmq.bornHost"
+STORE_HOST: Final = "rmq.storeHost"
+FLAG: Final = "rmq.flag"
+SYS_FLAG: Final = "rmq.sysFlag"
+RECONSUME_TIMES: Final = "rmq.reconsumeTimes"
+PREPARED_OFFSET: Final = "rmq.preparedTransactionOffset"
+SEPARATOR: Final = "rmq.trailingSeparator"
+"""Present if the property string ends with a separator, as 5.x writes it."""
+PROPERTIES: Final = "rmq.properties"
+"""The property string as it was, where headers alone would not give it back."""
+TOPIC: Final = "rmq.topic"
+"""The message's topic, where the record's topic has another name."""
+
+_HEX: Final = "hex:"
+_HOST_BITS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_INT: Final = (-(1 << 31), (1 << 31) - 1)
+_LONG: Final = (0, (1 << 63) - 1)
+_NUMBERS: Final = {
+    STORE_TIMESTAMP: _LONG,
+    PHYSICAL_OFFSET: _LONG,
+    FLAG: _INT,
+    SYS_FLAG: (0, _INT[1]),
+    RECONSUME_TIMES: _INT,
+    PREPARED_OFFSET: (-(1 << 63), (1 << 63) - 1),
+}
+
+
+def headers_of(message: Message, sys_flag: int, original_topic: str | None) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers that hold all of ``message`` but its key, value, times of birth and queue offset."""
+    headers = [
+        (STORE_TIMESTAMP, str(message.store_timestamp_ms)),
+        (PHYSICAL_OFFSET, str(message.physical_offset)),
+        (BORN_HOST, _host_text(message.born_host_raw)),
+        (STORE_HOST, _host_text(message.store_host_raw)),
+    ]
+    for name, number in (
+        (FLAG, message.flag),
+        (SYS_FLAG, sys_flag & ~_HOST_BITS),
+        (RECONSUME_TIMES, message.reconsume_times),
+        (PREPARED_OFFSET, message.prepared_transaction_offset),
+    ):
+        if number:
+            headers.append((name, str(number)))
+    if original_topic is not None:
+        headers.append((TOPIC, original_topic))
+    own = [(name, value.encode()) for name, value in headers]
+    return (*own, *_properties(message.properties_raw))
+
+
+def _host_text(raw: bytes) -> str:
+    text = decode_host(raw)
+    try:
+        return text if encode_host(text) == raw else _HEX + raw.hex()
+    except MqstoreError:  # a port that no host has
+        return _HEX + raw.hex()
+
+
+def _host_raw(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix(_HEX)) if text.startswith(_HEX) else encode_host(text)
+
+
+def _properties(raw: bytes) -> list[tuple[str, bytes]]:
+    """A property string as headers, from which :func:`_property_string` makes the same bytes again."""
+    headers = []
+    for segment in raw.split(b"\x02"):
+        name, separator, value = segment.partition(b"\x01")
+        if separator and name:
+            headers.append((name.decode("utf-8", "replace"), value))
+    plain = [header for header in headers if not header[0].startswith(PREFIX)]
+    joined = _joined(plain)
+    if joined == raw:
+        return plain
+    return [(SEPARATOR, b"1") if joined + b"\x02" == raw else (PROPERTIES, raw), *plain]
+
+
+def _joined(headers: list[tuple[str, bytes]]) -> bytes:
+    return b"\x02".join(name.encode() + b"\x01" + value for name, value in headers)
+
+
+class FormerMessage(NamedTuple):
+    """What a record says of the message that it was made from."""
+
+    store_timestamp_ms: int
+    physical_offset: int
+    born_timestamp_ms: int
+    born_host: bytes
+    store_host: bytes
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    properties_raw: bytes
+    body: bytes
+
+
+def former_message(record: KafkaRecord) -> FormerMessage | None:
+    """The message that a record was made from; None if it was not made from one, or no longer says so clearly."""
+    own = {name: value or b"" for name, value in record.headers if name.startswith(PREFIX)}
+    if STORE_TIMESTAMP not in own or record.value is None:
+        return None
+    try:
+        numbers = {name: int(value) for name, value in own.items() if name in _NUMBERS}
+        born_host, store_host = (_host_raw(own[name].decode()) for name in (BORN_HOST, STORE_HOST))
+        if not all(low <= numbers.get(name, 0) <= high for name, (low, high) in _NUMBERS.items()):
+            return None
+        plain = [(name, value or b"") for name, value in record.headers if not name.startswith(PREFIX)]
+        raw = own.get(PROPERTIES, _joined(plain) + (b"\x02" if SEPARATOR in own else b""))
+    except (ValueError, KeyError, UnicodeError, MqstoreError):
+        return None
+    if len(raw) > MAX_PROPERTIES_SIZE or record.timestamp_ms < 0:
+        return None
+    host_bits = (SysFlag.BORN_HOST_V6 if len(born_host) > HOST_V4_SIZE else 0) | (
+        SysFlag.STORE_HOST_V6 if len(store_host) > HOST_V4_SIZE else 0
+    )
+    return FormerMessage(
+        numbers[STORE_TIMESTAMP],
+        numbers.get(PHYSICAL_OFFSET, -1),
+        record.timestamp_ms,
+        born_host,
+        store_host,
+        numbers.get(FLAG, 0),
+        numbers.get(SYS_FLAG, 0) & ~_HOST_BITS | host_bits,
+        numbers.get(RECONSUME_TIMES, 0),
+        numbers.get(PREPARED_OFFSET, 0),
+        raw,
+        record.value,
+    )

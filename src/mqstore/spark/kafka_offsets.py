@@ -1,0 +1,237 @@
+"""Where a read of Kafka logs begins and ends in each partition (docs/kafka.md).
+
+A batch asks once. A stream asks at every trigger: what has come, what has gone, and how much of it one batch may take.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqstore.errors import CorruptFileError, NotAStoreError, UsageError
+from mqstore.kafka.partition_view import PartitionView
+from mqstore.kafka.view import KafkaView
+from mqstore.spark.kafka_options import EARLIEST, Bound, KafkaReadOptions, Partition
+
+_log = logging.getLogger(__name__)
+
+Offsets = dict[Partition, int]
+HINT = "failOnDataLoss=false reads what is left"
+
+
+class KafkaLogs:
+    """The partitions that a read is for, in all of its data directories."""
+
+    def __init__(self, options: KafkaReadOptions) -> None:
+        self._options = options
+        self._views = [KafkaView(path) for path in data_directories(options.paths)]
+
+    def partitions(self) -> dict[Partition, PartitionView]:
+        """Every wanted partition that is there now, by topic and number.
+
+        Raises:
+            UsageError: two directories hold one partition.
+        """
+        found: dict[Partition, PartitionView] = {}
+        for view in self._views:
+            for one in view.partitions():
+                key = (one.topic, one.partition)
+                if not self._options.wants(*key):
+                    continue
+                if key in found:
+                    raise UsageError(
+                        f"partition {one.topic}-{one.partition} is in two directories", path=one.directory,
+                        found=found[key].directory, hint="give the directories of one broker",
+                    )  # fmt: skip
+                found[key] = one
+        return dict(sorted(found.items()))
+
+    def check_assigned(self, found: Mapping[Partition, PartitionView]) -> None:
+        """Raise UsageError for a partition or topic that was asked for and is not there."""
+        missing = sorted((self._options.partitions or frozenset()) - found.keys())
+        topics = sorted((self._options.topics or frozenset()) - {topic for topic, _ in found})
+        if missing or topics:
+            names = [f"{topic}-{number}" for topic, number in missing] or topics
+            raise UsageError("no such partition or topic", found=", ".join(names))
+
+    def end(self, partition: PartitionView) -> int:
+        """Where a partition ends for this reader."""
+        return partition.last_stable_offset if self._options.read_committed else partition.log_end_offset
+
+    def close(self) -> None:
+        """Close the files."""
+        for view in self._views:
+            view.close()
+
+
+def data_directories(paths: tuple[str, ...]) -> list[Path]:
+    """The directories that paths and patterns name, each once.
+
+    Raises:
+        NotAStoreError: a pattern matches none.
+    """
+    import glob
+
+    found: list[Path] = []
+    for text in paths:
+        path = Path(text.removeprefix("file://").removeprefix("file:")).absolute()
+        if glob.has_magic(text) and not path.exists():
+            matches = [Path(one) for one in sorted(glob.glob(str(path)))]
+            if not matches:
+                raise NotAStoreError("no Kafka log matches", path=text, hint="give data directories")
+            found += matches
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def starting_offsets(logs: KafkaLogs, options: KafkaReadOptions) -> Offsets:
+    """Where a new read begins."""
+    found = logs.partitions()
+    if not options.streaming:
+        logs.check_assigned(found)
+    _check_named(options.starting, found, "startingOffsets")
+    return {key: _resolve(logs, key, one, options.starting, options, True) for key, one in found.items()}
+
+
+def ending_offsets(logs: KafkaLogs, options: KafkaReadOptions) -> Offsets:
+    """Where a batch ends."""
+    found = logs.partitions()
+    _check_named(options.ending, found, "endingOffsets")
+    return {key: _resolve(logs, key, one, options.ending, options, False) for key, one in found.items()}
+
+
+def latest_offsets(logs: KafkaLogs) -> Offsets:
+    """Where the partitions end now."""
+    return {key: logs.end(one) for key, one in logs.partitions().items()}
+
+
+def _check_named(bound: Bound, found: Mapping[Partition, PartitionView], name: str) -> None:
+    """As in Spark's own source, offsets of single partitions must be those of all and of no others."""
+    named = bound.named()
+    if named is None or named.keys() == found.keys():
+        return
+    wrong = sorted(named.keys() ^ found.keys())
+    raise UsageError(
+        f"{name} must name every partition that is read, and no other",
+        found=", ".join(f"{topic}-{number}" for topic, number in wrong),
+        hint="choose partitions with assign, or give -2 (earliest) or -1 (latest) for the rest",
+    )
+
+
+def _resolve(
+    logs: KafkaLogs,
+    key: Partition,
+    partition: PartitionView,
+    bound: Bound,
+    options: KafkaReadOptions,
+    starting: bool,
+) -> int:
+    start, end = partition.log_start_offset, logs.end(partition)
+    timestamp_ms = bound.timestamp_ms
+    if timestamp_ms is None and bound.by_timestamp is not None:
+        timestamp_ms = bound.by_timestamp[key]
+    if timestamp_ms is not None:
+        place = partition.offset_at(timestamp_ms)
+        if place is not None:
+            return min(place.offset, end)
+        if starting and not options.latest_if_no_match:
+            raise UsageError(
+                f"no record of {key[0]}-{key[1]} is as new as the starting timestamp", found=timestamp_ms,
+                hint="startingOffsetsByTimestampStrategy=latest begins at the end of such partitions",
+            )  # fmt: skip
+        return end
+    wanted = bound.default if bound.by_offset is None else bound.by_offset[key]
+    if wanted < 0:
+        return start if wanted == EARLIEST else end
+    return _within(key, wanted, start, end, options)
+
+
+def _within(key: Partition, wanted: int, start: int, end: int, options: KafkaReadOptions) -> int:
+    if wanted < start or wanted > end:
+        lost(f"offset {wanted} of {key[0]}-{key[1]} is not there", f"{start} to {end}", options)
+    return max(start, min(wanted, end))
+
+
+def lost(what: str, expected: str, options: KafkaReadOptions) -> None:
+    """Data that should be there is not: an error, or a warning where the read shall go on.
+
+    Raises:
+        CorruptFileError: under failOnDataLoss.
+    """
+    if options.fail_on_data_loss:
+        raise CorruptFileError(f"data may have been lost: {what}", expected=expected, hint=HINT)
+    _log.warning("going on although data may have been lost: %s; expected %s", what, expected)
+
+
+def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaReadOptions) -> Offsets:
+    """Where the partitions of ``end`` begin in a batch that begins at ``start``: the new ones at their first record."""
+    found = logs.partitions()
+    begins: Offsets = {}
+    for key in end:
+        partition = found.get(key)
+        if partition is None:
+            lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
+            continue
+        first = partition.log_start_offset
+        if key not in start:
+            if first:
+                lost(f"new partition {key[0]}-{key[1]} begins at {first}", "0", options)
+            begins[key] = min(first, end[key])
+            continue
+        if start[key] < first:
+            lost(f"offsets {start[key]} to {first} of {key[0]}-{key[1]} were removed", f"offset {start[key]}", options)
+        begins[key] = min(max(start[key], first), end[key])
+    return begins
+
+
+def next_offsets(
+    logs: KafkaLogs, start: Offsets, options: KafkaReadOptions, limit: int | None, ceiling: Offsets | None
+) -> Offsets:
+    """Where the batch ends that begins at ``start``.
+
+    Args:
+        logs: what there is.
+        start: where the last batch ended.
+        options: what to do about lost data.
+        limit: how many offsets the batch may have, shared in proportion to what waits in each partition.
+        ceiling: an end that was fixed before, if the stream ends there.
+    """
+    latest = latest_offsets(logs)
+    for key in start.keys() - latest.keys():
+        lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
+    if ceiling is not None:
+        latest = {key: min(end, ceiling[key]) for key, end in latest.items() if key in ceiling}
+    for key, offset in start.items():
+        if key in latest and latest[key] < offset:
+            if ceiling is None or ceiling.get(key, 0) >= offset:
+                lost(f"{key[0]}-{key[1]} ends at {latest[key]}", f"offset {offset}", options)
+            latest[key] = offset
+    if limit is None:
+        return latest
+    found = logs.partitions()
+    begins = {key: start.get(key, found[key].log_start_offset) for key in latest}
+    waiting = {key: latest[key] - max(begins[key], 0) for key in latest}
+    total = sum(count for count in waiting.values() if count > 0)
+    if total <= limit:
+        return latest
+    return {key: min(latest[key], begins[key] + _share(waiting[key], limit, total)) for key in latest}
+
+
+def _share(waiting: int, limit: int, total: int) -> int:
+    """A partition's part of the limit; one at least where something waits, so that no partition starves."""
+    return max(1, waiting * limit // total) if waiting > 0 else 0
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets as Spark's own source writes them: by topic, then by number."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(number)] = offset
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """The other way round."""
+    return {(topic, int(number)): offset for topic, inner in offsets.items() for number, offset in inner.items()}
