@@ -69,6 +69,8 @@ cdef bint walk_headers(
             sizes.values += max(value_size, <int64_t> 0)
             sizes.nulls += value_size < 0
             p += max(value_size, <int64_t> 0)
+        if p != end:
+            return False
     if columns != NULL:
         columns.list_offsets[stop - start] = <int32_t> sizes.headers
         columns.name_offsets[sizes.headers] = <int32_t> sizes.names

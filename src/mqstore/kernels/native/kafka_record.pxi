@@ -161,6 +161,7 @@ cdef int64_t count_records(RecordWalk* state, Batches* batches, int* fault) noex
     cdef Batch batch
     cdef int64_t total = 0
     cdef int64_t room, row
+    cdef bint is_over = False
     for row in range(state.row, state.stop_row):
         get_batch_row(batches, row, &batch)
         fault[0] = check_row(state, &batch)
@@ -169,12 +170,12 @@ cdef int64_t count_records(RecordWalk* state, Batches* batches, int* fault) noex
         if state.bodies != NULL:
             room = state.bodies[row - state.first_row + 1] - state.bodies[row - state.first_row]
         elif batch.attributes & CODEC_BITS:
-            break
+            room = -1
         else:
             room = batch.size - BATCH_HEADER_SIZE if batch.magic == 2 else MIN_RECORD_BYTES
-        if not 0 <= batch.record_count <= room // MIN_RECORD_BYTES:
-            break
-        total += batch.record_count
+        is_over = is_over or not 0 <= batch.record_count * <int64_t> MIN_RECORD_BYTES <= room
+        if not is_over:
+            total += batch.record_count
     return total
 
 

@@ -99,11 +99,11 @@ def kafka_batch_records(
     check_rows(batches.count, start, stop)
     size = memoryview(buffer).nbytes
     ends = _checked_bodies(size, bodies, stop - start)
+    headers = [_checked_header(size, batches, row, ends is not None) for row in range(start, stop)]
     rows: list[tuple[int, ...]] = []
     row, why, damage = start, RecordStop.END, 0
     with memoryview(buffer) as view:
-        for row in range(start, stop):
-            header = _checked_header(size, batches, row, ends is not None)
+        for row, header in enumerate(headers, start):
             if ends is None and header.codec is not Codec.NONE:
                 why = RecordStop.PACKED
                 break

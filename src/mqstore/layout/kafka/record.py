@@ -128,14 +128,18 @@ def _find_bytes(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def decode_headers(buffer: Buffer, places: RecordPlaces) -> tuple[Header, ...]:
-    """The headers of a record that :func:`find_record` has found."""
+    """The headers of a record that :func:`find_record` has found. Raises ValueError when it was in another buffer."""
     position, end = places.headers_position, places.headers_position + places.headers_size
     headers = []
     for _ in range(places.headers_count):
         name_size, name = _find_bytes(buffer, position, end)
+        if name_size < 0:
+            raise ValueError("a header without a name")
         content_size, content = _find_bytes(buffer, name + name_size, end)
         headers.append((decode_text(bytes(buffer[name : name + name_size])), cut(buffer, content, content_size)))
         position = content + max(content_size, 0)
+    if position != end:
+        raise ValueError(f"{end - position} bytes are left over behind the headers")
     return tuple(headers)
 
 
