@@ -26,6 +26,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _CHUNK_LENGTH: Final = struct.Struct(">i")
 _SNAPPY_CHUNK: Final = 32 << 10
+_ZSTD_BLOCK_HEAD: Final = 3
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_BIT: Final = 0x08
 _LZ4_DICTIONARY_BIT: Final = 0x01
@@ -236,21 +237,35 @@ def _inflate_zstd(data: bytes, limit: int) -> bytes:
     """Frames of a stream do not say their size; where one does, it is believed only up to the limit."""
     zstandard = _library("zstandard")
     try:
-        claimed = zstandard.get_frame_parameters(data).content_size
-        if claimed not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR) and claimed > limit:
+        told = zstandard.get_frame_parameters(data)
+        end = _zstd_frame_end(data, zstandard.frame_header_size(data), told.has_checksum)
+        if end != len(data):
+            # The library would pass over what follows a frame.
+            raise InflateError("the zstd frame is cut off" if end > len(data) else "something follows the zstd frame")
+        unknown = (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+        if told.content_size not in unknown and told.content_size > limit:
             _too_large(limit)
-        if claimed == 0:
-            # The one-shot function would believe it, whatever follows.
+        if told.content_size == 0:
+            # And it would believe this, whatever the frame has.
             if zstandard.ZstdDecompressor().stream_reader(data).read(1):
                 raise InflateError("a zstd frame of no bytes has some")
             return b""
-        return bytes(
-            zstandard.ZstdDecompressor().decompress(data, max_output_size=max(limit, 1), allow_extra_data=False)
-        )
+        return bytes(zstandard.ZstdDecompressor().decompress(data, max_output_size=max(limit, 1)))
     except zstandard.ZstdError as error:
         if _gives_more(data, limit):
             _too_large(limit)
         raise InflateError(str(error)) from error
+
+
+def _zstd_frame_end(data: bytes, position: int, has_checksum: bool) -> int:
+    """Where a frame ends: behind the last of its blocks, each of which tells its size in three bytes."""
+    is_last = False
+    while not is_last:
+        head = int.from_bytes(data[position : position + _ZSTD_BLOCK_HEAD], "little")
+        is_last = position + _ZSTD_BLOCK_HEAD >= len(data) or bool(head & 1)
+        is_run = head >> 1 & 3 == 1
+        position += _ZSTD_BLOCK_HEAD + (1 if is_run else head >> 3)
+    return position + (4 if has_checksum else 0)
 
 
 def _gives_more(data: bytes, limit: int) -> bool:
