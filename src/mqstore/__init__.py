@@ -30,6 +30,7 @@ from mqstore.errors import (
 )
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record
+from mqstore.layout.sql92 import SqlExpression, sql
 from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consumer import Consumer
@@ -67,6 +68,7 @@ __all__ = [
     "QueueInfo",
     "QueueUnit",
     "Record",
+    "SqlExpression",
     "Store",
     "StoreClosedError",
     "StoreConfig",
@@ -78,4 +80,5 @@ __all__ = [
     "UsageError",
     "inspect",
     "open",
+    "sql",
 ]

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from mqstore.layout.record import Record
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.store.consumer import Consumer
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
 from mqstore.store.store import Store, open_store
@@ -60,7 +61,12 @@ class AsyncStore:
         return await _call(self._writer, self.store.put_batch, messages)
 
     async def get(
-        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = 32, where: str | None = None
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        max_messages: int = 32,
+        where: str | SqlExpression | None = None,
     ) -> GetResult:
         """As :meth:`mqstore.Store.get`."""
         return await _call(self._readers, self.store.get, topic, queue_id, offset, max_messages, where)
@@ -77,7 +83,9 @@ class AsyncStore:
         """As :meth:`mqstore.Store.flush`, after everything put so far."""
         await _call(self._writer, self.store.flush)
 
-    async def consumer(self, group: str, topic: str, where: str | None = None, **named: Any) -> AsyncConsumer:
+    async def consumer(
+        self, group: str, topic: str, where: str | SqlExpression | None = None, **named: Any
+    ) -> AsyncConsumer:
         """As :meth:`mqstore.Store.consumer`."""
         return AsyncConsumer(await _call(self._readers, self.store.consumer, group, topic, where, **named))
 

@@ -436,3 +436,21 @@ def test_things_that_are_no_message_and_no_tags(store: Store) -> None:
         store.put("text")  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         store.get("t", where=5)  # type: ignore[arg-type]
+
+
+def test_a_condition_on_properties_picks_messages(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store", mapped_file_size_consume_queue=2000) as store:
+        for number in range(30):
+            properties = {"amount": str(number), "odd": "yes"} if number % 2 else {}
+            store.put(Message("t", b"%d" % number, properties=properties))
+        store.wait_dispatched()
+        where = mqstore.sql("amount > 10 AND odd IS NOT NULL")
+        result = store.get("t", 0, 0, 4, where)
+        assert [message.body for message in result.messages] == [b"11", b"13", b"15", b"17"]
+        assert result.status is GetMessageStatus.FOUND
+        rest = store.get("t", 0, result.next_offset, 100, where)
+        assert [int(message.body) for message in rest.messages] == list(range(19, 30, 2))
+        nothing = store.get("t", 0, 0, 100, mqstore.sql("amount > 1000"))
+        assert (nothing.status, nothing.next_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 30)
+        with store.consumer("g", "t", mqstore.sql("amount = 7"), timeout_s=0.05) as consumer:
+            assert [message.body for message in consumer] == [b"7"]

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from mqstore import errors
 from mqstore.cli.messages import broker_name, message_json, print_messages
-from mqstore.cli.options import FormatOption, FromLogOption, LimitOption, QueueOption, StorePath, WhereOption
+from mqstore.cli.options import FormatOption, FromLogOption, LimitOption, QueueOption, SqlOption, StorePath, WhereOption
 from mqstore.cli.output import Format, make_output
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.store.view import StoreView
 
 
@@ -21,15 +23,18 @@ def run(
     ] = None,
     limit: LimitOption = 32,
     where: WhereOption = None,
+    sql: SqlOption = None,
     from_log: FromLogOption = False,
     format: FormatOption = Format.text,
 ) -> int:
     """Print messages of one queue, in queue order, and where to go on."""
+    if where is not None and sql is not None:
+        raise errors.UsageError("give either --where or --sql")
     with StoreView(store, from_log=from_log) as view:
         if offset is None:
             found = [info for info in view.queues(topic) if info.queue_id == queue]
             offset = found[0].min_offset if found else 0
-        result = view.get(topic, queue, offset, limit, where)
+        result = view.get(topic, queue, offset, limit, where if sql is None else SqlExpression.parse(sql))
     output = make_output(format)
     print_messages(output, f"{topic}/{queue}", result.messages)
     name = broker_name(store)

@@ -16,6 +16,9 @@ StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of t
 FormatOption = Annotated[Format, typer.Option("--format", help="Tables for people, or JSON for programs.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 QueueOption = Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue of the topic.")]
+SqlOption = Annotated[
+    str | None, typer.Option("--sql", help="A condition on the properties, as \"amount > 10 AND region = 'eu'\".")
+]
 WhereOption = Annotated[str | None, typer.Option("--where", "-w", help='Tags to pick, as "paid || refunded".')]
 LimitOption = Annotated[int, typer.Option("--max", "-m", min=1, help="At most this many messages.")]
 FromLogOption = Annotated[

@@ -20,10 +20,11 @@ from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.hosts import decode_host
 from mqstore.layout.record import Record
-from mqstore.layout.tags import TagExpression
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
 from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult
+from mqstore.store.reading import parse_filter
 
 if TYPE_CHECKING:
     from mqstore.store.store import Store
@@ -67,7 +68,7 @@ class Consumer:
         store: Store,
         group: str,
         topic: str,
-        where: str | None = None,
+        where: str | SqlExpression | None = None,
         *,
         start: str | int = "earliest",
         auto_commit: bool = True,
@@ -77,7 +78,7 @@ class Consumer:
         """See :meth:`mqstore.Store.consumer`."""
         if start not in ("earliest", "latest") and (isinstance(start, bool) or not isinstance(start, int)):
             raise errors.UsageError("no such start", expected='"earliest", "latest" or a time in ms', found=repr(start))
-        TagExpression.parse(where)
+        parse_filter(where)
         self._store = store
         self.group = group
         self.topic = topic

@@ -17,6 +17,7 @@ from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_S
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store.index_reader import IndexFileReader, find_candidates
@@ -25,6 +26,15 @@ from mqstore.store.message import GetResult, QueryResult
 
 _READ_SPAN_BYTES = 1 << 20
 _READ_GAP_BYTES = 16 << 10
+
+
+Filter = TagExpression | SqlExpression
+"""What picks messages: their tags, of which the queue knows the hashes, or any of their properties."""
+
+
+def parse_filter(where: str | SqlExpression | None) -> Filter:
+    """The filter that a caller asked for. Raises UsageError for what cannot be meant."""
+    return where if isinstance(where, SqlExpression) else TagExpression.parse(where)
 
 
 class UnitSource(Protocol):
@@ -66,7 +76,7 @@ def get_messages(
     where_to: QueueRange,
     offset: int,
     max_messages: int,
-    where: TagExpression,
+    where: Filter,
     limits: GetLimits,
 ) -> GetResult:
     """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``."""
@@ -102,19 +112,18 @@ def _outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] |
 class _Collector:
     """Goes through units and gathers the messages that pass, until one of the limits is reached."""
 
-    def __init__(
-        self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, where: TagExpression
-    ) -> None:
+    def __init__(self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, where: Filter) -> None:
         self._log = log
         self._queue = queue
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._where = where
+        self._sql = where if isinstance(where, SqlExpression) else None
+        self._where = TagExpression.parse(None) if isinstance(where, SqlExpression) else where
         self._bytes = 0
         self._gone_below = -1
         self._topic = queue.topic.encode("utf-8", "surrogateescape")
-        self._codes = where.codes or None
-        self._tags = frozenset(tag.encode("utf-8", "surrogatepass") for tag in where.tags) or None
+        self._codes = self._where.codes or None
+        self._tags = frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._where.tags) or None
         self._ahead = _ReadAhead(log)
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -145,6 +154,7 @@ class _Collector:
 
     def _take_ordinary(self, units: bytes, number: int, offset: int) -> int:
         """Take the messages in which nothing is special; how many units that were."""
+        found = self.messages if self._sql is None else []
         taken, size_bytes = kernels.take_messages(
             units,
             number,
@@ -155,13 +165,17 @@ class _Collector:
             self._queue.queue_id,
             self._tags,
             self._where.codes,
-            self._max_messages,
+            self._max_messages if self._sql is None else self._max_messages - len(self.messages),
             self._max_bytes - self._bytes,
-            self.messages,
+            found,
             Record,
         )
+        if self._sql is not None:
+            passed = [record for record in found if self._sql.matches(record.properties)]
+            self.messages += passed
+            size_bytes = sum(record.total_size for record in passed)
         self._bytes += size_bytes
-        if size_bytes:
+        if self.messages:
             self.status = GetMessageStatus.FOUND
         return taken
 
@@ -180,7 +194,7 @@ class _Collector:
                 self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
             # The whole file is gone: crawling over its units one by one would take for ever.
             self._gone_below = self._log.min_offset
-        elif self._where.matches(record.tags):
+        elif self._sql.matches(record.properties) if self._sql is not None else self._where.matches(record.tags):
             self.messages.append(record)
             self._bytes += unit.size_bytes
             self.status = GetMessageStatus.FOUND

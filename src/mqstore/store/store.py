@@ -12,7 +12,7 @@ from typing import Any
 from mqstore import errors
 from mqstore.findings import Finding
 from mqstore.layout.record import Record
-from mqstore.layout.tags import TagExpression
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading, view
 from mqstore.store.check import check_store
@@ -111,7 +111,7 @@ class Store:
         self,
         group: str,
         topic: str,
-        where: str | None = None,
+        where: str | SqlExpression | None = None,
         *,
         start: str | int = "earliest",
         auto_commit: bool = True,
@@ -147,7 +147,12 @@ class Store:
     # -- reading
 
     def get(
-        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = 32, where: str | None = None
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        max_messages: int = 32,
+        where: str | SqlExpression | None = None,
     ) -> GetResult:
         """Messages of one queue from ``offset`` on, in queue order.
 
@@ -156,7 +161,8 @@ class Store:
             queue_id: the queue.
             offset: queue offset of the first message wanted.
             max_messages: how many at most; a byte limit and a limit on the units looked at apply as well.
-            where: tags to pick, as ``"paid || refunded"``; None and ``"*"`` pick all. Tags are compared as text.
+            where: tags to pick, as ``"paid || refunded"``, compared as text; None and ``"*"`` pick all. Or a condition
+                on the properties: ``mqstore.sql("amount > 10")``.
 
         Returns the messages with a status that says why there are no more, and the offset to go on from: it counts
         the units looked at, so that a call which finds nothing still moves on.
@@ -166,7 +172,7 @@ class Store:
             StoreIOError: the files could not be read.
         """
         self._check_open()
-        expression = TagExpression.parse(where)
+        expression = reading.parse_filter(where)
         view.check_count(max_messages)
         queue = self._engine.queues.find(topic, queue_id)
         if queue is None:

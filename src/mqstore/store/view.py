@@ -16,7 +16,7 @@ from mqstore.layout.constants import INT_MAX
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank, Record
-from mqstore.layout.tags import TagExpression
+from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading
 from mqstore.store.checkpoint import load_checkpoint
@@ -162,10 +162,15 @@ class StoreView:
                 offset += 1
 
     def get(
-        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = 32, where: str | None = None
+        self,
+        topic: str,
+        queue_id: int = 0,
+        offset: int = 0,
+        max_messages: int = 32,
+        where: str | SqlExpression | None = None,
     ) -> GetResult:
         """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
-        expression = TagExpression.parse(where)
+        expression = reading.parse_filter(where)
         check_count(max_messages)
         found = self._find(topic, queue_id)
         if found is None:
