@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from mqstore.cli.app import COMMANDS, build_app
+from mqstore.cli.app import COMMANDS, KAFKA_COMMANDS, build_app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
@@ -14,10 +14,10 @@ HEAD = """# Commands
 
 What `mqstore --help` and `mqstore COMMAND --help` say. This page is written by `scripts/generate_cli_reference.py`.
 
-Exit codes: 0 all well; 1 findings or failure; 2 the call cannot be meant. `check` alone tells findings (1) from not
-having been able to look (2). With `--format json` the answer on standard output is JSON, and so is an error, as an
-object under `error` with `type`, `message`, `hint` and where they apply `path`, `offset`, `expected`, `found`. `dump`
-and `tail` print one object a line.
+Exit codes: 0 all well; 1 findings or failure; 2 the call cannot be meant. `check` and `kafka check` alone tell findings
+(1) from not having been able to look (2). With `--format json` the answer on standard output is JSON, and so is an
+error, as an object under `error` with `type`, `message`, `hint` and where they apply `path`, `offset`, `expected`,
+`found`. `dump`, `tail` and `kafka dump` print one object a line.
 """
 
 
@@ -26,6 +26,9 @@ def reference() -> str:
     parts = [HEAD, help_of()]
     for name in COMMANDS:
         parts += [f"## {name}\n", help_of(name)]
+    parts += ["## kafka\n", help_of("kafka")]
+    for name in KAFKA_COMMANDS:
+        parts += [f"### kafka {name}\n", help_of("kafka", name)]
     return "\n".join(parts)
 
 

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from mqstore.cli.app import COMMANDS
+from mqstore.cli.app import COMMANDS, KAFKA_COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,4 +30,5 @@ def test_every_command_is_spoken_of_where_people_read() -> None:
     guides = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     text = "".join(page.read_text("utf-8") for page in guides if page.name != "cli.md")
     said = [(f"mqstore {name}", f"make {name}", f"`{name}`") for name in COMMANDS]
+    said += [(f"mqstore kafka {name}",) for name in KAFKA_COMMANDS]
     assert [ways for ways in said if not any(way in text for way in ways)] == []

@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -21,6 +21,9 @@ from mqstore.cli.output import Format, Output, TextOutput, make_output
 COMMANDS = ("demo", "stats", "dump", "get", "query", "tail", "check", "export", "rebuild")
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
+KAFKA_COMMANDS = ("stats", "dump", "check", "reindex", "recover", "convert")
+"""Those for Kafka's layout, behind ``mqstore kafka``; each is a module of :mod:`mqstore.cli.kafka`."""
+
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 
@@ -29,17 +32,28 @@ def build_app() -> typer.Typer:
     """The whole command line as a typer application."""
     app = typer.Typer(
         name="mqstore",
-        help="Look into, check, rebuild and export message stores in the format of Apache RocketMQ.",
+        help="Look into, check, rebuild, convert and export message stores of Apache RocketMQ and Apache Kafka.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     app.callback()(_common)
-    for name in COMMANDS:
-        module = importlib.import_module(f"mqstore.cli.{name}")
-        app.command(name)(_guarded(module.run, getattr(module, "EXIT_COULD_NOT_LOOK", EXIT_FAILURE)))
+    _add_commands(app, "mqstore.cli", COMMANDS)
+    kafka = typer.Typer(
+        help="The same for data directories of Apache Kafka: no broker is asked, nothing is changed unless told to.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    _add_commands(kafka, "mqstore.cli.kafka", KAFKA_COMMANDS)
+    app.add_typer(kafka, name="kafka")
     return app
+
+
+def _add_commands(app: typer.Typer, package: str, names: Sequence[str]) -> None:
+    for name in names:
+        module = importlib.import_module(f"{package}.{name}")
+        app.command(name)(_guarded(module.run, getattr(module, "EXIT_COULD_NOT_LOOK", EXIT_FAILURE)))
 
 
 def _show_version(wanted: bool) -> None:
@@ -106,4 +120,4 @@ def main() -> None:
     build_app()()
 
 
-__all__ = ["COMMANDS", "Output", "build_app", "main"]
+__all__ = ["COMMANDS", "KAFKA_COMMANDS", "Output", "build_app", "main"]

@@ -36,14 +36,15 @@ def run(
     output.document(
         {"findings": [finding.as_dict() for finding in findings], "summary": dataclasses.asdict(summary)},
         [
-            *(line for finding in findings for line in _lines(finding)),
+            *(line for finding in findings for line in finding_lines(finding)),
             _summary(summary.findings, summary.records, summary.units, summary.index_entries),
         ],
     )
     return 1 if summary.findings else 0
 
 
-def _lines(finding: Finding) -> list[str]:
+def finding_lines(finding: Finding) -> list[str]:
+    """A finding for people."""
     place = finding.path if finding.offset is None else f"{finding.path} @ {finding.offset}"
     lines = [f"{finding.severity.value}: {finding.area}: {finding.message}", f"    at       {place}"]
     if finding.expected is not None:

@@ -1,0 +1,1 @@
+"""``mqstore kafka``: the commands for Kafka's segment layout, one module each."""

@@ -1,0 +1,80 @@
+"""``mqstore kafka convert``: data from one layout into the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqstore import errors
+from mqstore.cli.kafka.options import SkipDamageOption
+from mqstore.cli.options import FormatOption
+from mqstore.cli.output import Format, make_output
+from mqstore.store.paths import StorePaths
+
+
+def run(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A Kafka data directory, or a RocketMQ store.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the other kind; new or empty.")],
+    topics: Annotated[str | None, typer.Option(help="Only topics that this regular expression matches.")] = None,
+    topic_name: Annotated[
+        list[str] | None, typer.Option("--topic-name", help="Another name for a topic: OLD=NEW; may be repeated.")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--aborted-as-rollback", help="Keep aborted records as rolled back messages.")
+    ] = False,
+    codec: Annotated[str, typer.Option(help="Codec of the batches written: none, gzip, snappy, lz4, zstd.")] = "none",
+    skip_damage: SkipDamageOption = False,
+    master: Annotated[
+        str | None, typer.Option(help="Convert on Spark: local[N], or the URL of a cluster's master.")
+    ] = None,
+    format: FormatOption = Format.text,
+) -> int:
+    """Convert a Kafka data directory into a RocketMQ store, or a store into a Kafka data directory.
+
+    Which way is told by what SOURCE is. Whatever is not carried over is counted in the report.
+    """
+    from mqstore import convert
+
+    options = convert.ConvertOptions(
+        topics=topics,
+        names=_names(topic_name or []),
+        aborted=convert.Aborted.ROLLBACK if rollback else convert.Aborted.OMIT,
+        skip_damage=skip_damage,
+        kafka_settings={"compression_type": codec},
+    )
+    to_kafka = StorePaths(source).looks_like_store()
+    if master is not None:
+        from mqstore import spark as mqspark
+
+        session = mqspark.session(master, "mqstore convert")
+        try:
+            report = mqspark.jobs.convert(session, source.absolute(), output.absolute(), options=options)
+        finally:
+            session.stop()
+    else:
+        report = (convert.to_kafka if to_kafka else convert.to_rocketmq)(source, output, options)
+    losses = report.total_losses()
+    make_output(format).document(
+        report.as_dict(),
+        [
+            *(f"{old} is now {new}" for old, new in report.topics.items() if old != new),
+            *(f"{count} {loss.value}" for loss, count in losses.items()),
+            (
+                f"{report.records} records in {len(report.partitions)} partitions, "
+                f"in {report.seconds:.1f} s: {report.output}"
+            ),
+        ],
+    )
+    return 0
+
+
+def _names(pairs: list[str]) -> dict[str, str]:
+    names = {}
+    for pair in pairs:
+        old, equals, new = pair.partition("=")
+        if not equals or not old or not new:
+            raise errors.UsageError("no pair of names", expected="OLD=NEW", found=pair)
+        names[old] = new
+    return names

@@ -1,0 +1,30 @@
+"""``mqstore kafka reindex``: offset, time and transaction indexes anew, from the segments alone."""
+
+from __future__ import annotations
+
+from mqstore import errors
+from mqstore.cli.kafka.options import InPlaceOption, IntervalOption, LogPath, OutputOption
+from mqstore.cli.options import FormatOption
+from mqstore.cli.output import Format, make_output
+from mqstore.kafka.repair import reindex
+
+
+def run(
+    path: LogPath,
+    output: OutputOption = None,
+    in_place: InPlaceOption = False,
+    index_interval_bytes: IntervalOption = 4096,
+    format: FormatOption = Format.text,
+) -> int:
+    """Build the index files of every segment from its batches, into a new directory or in place; logs stay as they are.
+
+    With --output only index files are written there. In place those that differ are replaced; not while a broker runs.
+    """
+    if (output is None) != in_place:
+        raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
+    written = reindex(path, output=output, in_place=in_place, index_interval_bytes=index_interval_bytes)
+    make_output(format).document(
+        {"output": str(output or path), "written": [str(one) for one in written]},
+        [*map(str, written), f"{len(written)} index files written"],
+    )
+    return 0
