@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mqstore import kernels
-from mqstore.kernels.api import BatchStop, RecordStop
+from mqstore.kernels.kafka_api import BatchStop, RecordStop
 from mqstore.layout.kafka.batch import assemble_batch
 
 ROOT = Path(__file__).resolve().parent.parent

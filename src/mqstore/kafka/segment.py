@@ -16,7 +16,7 @@ from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka.damage import BatchDamage, Reporter, next_batch, raise_at_damage
-from mqstore.kernels.api import BatchColumns, BatchStop
+from mqstore.kernels.kafka_api import BatchColumns, BatchStop
 from mqstore.layout.kafka.batch import BatchHeader, decode_header
 from mqstore.layout.kafka.constants import PREFIX_AND_MAGIC_SIZE, PREFIX_SIZE
 from mqstore.layout.kafka.names import FileKind, segment_file_name

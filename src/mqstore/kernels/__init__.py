@@ -13,22 +13,24 @@ from typing import Final, cast
 
 from mqstore.kernels.api import (
     COLUMN_NAMES,
-    BatchColumns,
-    BatchStop,
-    HeaderLists,
-    IndexRun,
     IndexSlots,
-    IndexState,
     Kernels,
     LogColumns,
     PreparedMessage,
     QueueRun,
-    RecordColumns,
-    RecordStop,
     Stop,
     StringLists,
     StringMaps,
     Strings,
+)
+from mqstore.kernels.kafka_api import (
+    BatchColumns,
+    BatchStop,
+    HeaderLists,
+    IndexRun,
+    IndexState,
+    RecordColumns,
+    RecordStop,
 )
 from mqstore.kernels.tail_api import LogTail
 

@@ -15,43 +15,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from mqstore.kernels.columns import Cell, ColumnTable
-from mqstore.kernels.kafka_api import (
-    BatchColumns,
-    BatchStop,
-    HeaderLists,
-    IndexRun,
-    IndexState,
-    KafkaKernels,
-    RecordColumns,
-    RecordStop,
-)
+from mqstore.kernels.kafka_api import KafkaKernels
 from mqstore.kernels.tail_api import LogTail
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.record import Damage, Record
-
-__all__ = [
-    "COLUMN_NAMES",
-    "Allocate",
-    "BatchColumns",
-    "BatchStop",
-    "Column",
-    "HeaderLists",
-    "IndexRun",
-    "IndexSlots",
-    "IndexState",
-    "KafkaKernels",
-    "Kernels",
-    "LogColumns",
-    "LogTail",
-    "PreparedMessage",
-    "QueueRun",
-    "RecordColumns",
-    "RecordStop",
-    "Stop",
-    "StringLists",
-    "StringMaps",
-    "Strings",
-]
 
 Column = memoryview
 """Numbers of all rows: a memoryview of format ``q`` (64 bits) or ``i`` (32 bits), native byte order."""

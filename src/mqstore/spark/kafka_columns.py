@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore import kernels
-from mqstore.kernels.api import BatchColumns, RecordColumns, Strings
+from mqstore.kernels.api import Strings
+from mqstore.kernels.kafka_api import BatchColumns, RecordColumns
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.kafka.constants import LOG_APPEND_TIME_BIT, MAGIC_V0, TimestampType
 from mqstore.layout.kafka.record import Record

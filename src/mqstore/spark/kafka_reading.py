@@ -14,7 +14,7 @@ from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Chunk, Segment
 from mqstore.kafka.transactions import CommittedFilter
-from mqstore.kernels.api import RecordStop
+from mqstore.kernels.kafka_api import RecordStop
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.codec import inflate
 from mqstore.layout.kafka.constants import BATCH_HEADER_SIZE, CODEC_MASK, CONTROL_BIT, MAGIC_V2, Codec

@@ -1,6 +1,6 @@
 # Kafka's batches into columns, and the index entries they get (docs/format/kafka-batch.md, kafka-index.md).
 
-from mqstore.kernels.api import BatchColumns, HeaderLists, IndexRun, IndexState, RecordColumns
+from mqstore.kernels.kafka_api import BatchColumns, HeaderLists, IndexRun, IndexState, RecordColumns
 
 cdef extern from "kafka.h" nogil:
     const uint8_t* mq_varint(const uint8_t*, const uint8_t*, int64_t*)

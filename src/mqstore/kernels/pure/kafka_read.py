@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mqstore.errors import CorruptBatchError, UsageError
-from mqstore.kernels.api import BatchColumns, BatchStop, HeaderLists, RecordColumns, RecordStop
+from mqstore.kernels.kafka_api import BatchColumns, BatchStop, HeaderLists, RecordColumns, RecordStop
 from mqstore.kernels.pure.arrow import offsets_of, strings_of
 from mqstore.kernels.pure.checks import check_range, check_rows
 from mqstore.layout.buffers import Buffer

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 from mqstore.errors import MessageIllegalError, UsageError
-from mqstore.kernels.api import BatchColumns, IndexRun, IndexState
+from mqstore.kernels.kafka_api import BatchColumns, IndexRun, IndexState
 from mqstore.kernels.pure.checks import check_rows
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import INT_MAX
