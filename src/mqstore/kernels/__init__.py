@@ -32,7 +32,7 @@ from mqstore.kernels.kafka_api import (
     RecordColumns,
     RecordStop,
 )
-from mqstore.kernels.tail_api import LogTail
+from mqstore.kernels.store_api import LogTail
 
 
 def _pure() -> Kernels:

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mqstore.kernels.columns import Cell, ColumnTable
 from mqstore.kernels.kafka_api import KafkaKernels
-from mqstore.kernels.tail_api import LogTail
+from mqstore.kernels.store_api import StoreKernels
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.record import Damage, Record
+from mqstore.layout.record import Damage
 
 Column = memoryview
 """Numbers of all rows: a memoryview of format ``q`` (64 bits) or ``i`` (32 bits), native byte order."""
@@ -182,7 +182,7 @@ class StringMaps(NamedTuple):
     value_data: Any
 
 
-class Kernels(KafkaKernels, Protocol):
+class Kernels(KafkaKernels, StoreKernels, Protocol):
     """The functions of this package. They release the interpreter lock while they work on large inputs.
 
     All raise UsageError for positions, ranges or rows that lie outside what was given, and BufferError or
@@ -191,19 +191,6 @@ class Kernels(KafkaKernels, Protocol):
 
     NAME: str
     """``"native"`` or ``"pure"``."""
-
-    def log_tail(
-        self, message_type: type, result_type: type, put_ok: object, store_host: bytes, max_body: int, /
-    ) -> LogTail:
-        """A :class:`LogTail`.
-
-        Args:
-            message_type: the only class whose objects :meth:`LogTail.put` takes.
-            result_type: the named tuple of 8 fields that it returns.
-            put_ok: the status in it.
-            store_host: address and port of this store, 8 or 20 bytes; also the host of messages that name none.
-            max_body: bytes a body may have.
-        """
 
     def crc32(self, data: Buffer, value: int = 0, /) -> int:
         """CRC-32 of ``data``, continuing ``value``; equals ``zlib.crc32``."""
@@ -362,54 +349,6 @@ class Kernels(KafkaKernels, Protocol):
         Unwritten units and pre-blank fillers never match. ``tag_codes`` are the signed 32-bit hashes of the
         tags asked for, None for all; only the low 32 bits of a unit's code are compared, so do not give them
         for the schedule topic. Bytes behind the last whole unit are ignored.
-        """
-
-    def unit_span(
-        self,
-        units: Buffer,
-        first: int,
-        most: int,
-        tag_codes: Collection[int] | None,
-        gap_bytes: int,
-        span_bytes: int,
-        /,
-    ) -> tuple[int, int] | None:
-        """Where the records of the next ``most`` wanted units lie: [start, end) of the log, None if there are none.
-
-        Ends in front of a unit whose record is not among the next ``gap_bytes`` behind the one before, or would make
-        the range longer than ``span_bytes``.
-        """
-
-    def take_messages(
-        self,
-        units: Buffer,
-        first: int,
-        queue_offset: int,
-        data: bytes,
-        data_offset: int,
-        topic: bytes,
-        queue_id: int,
-        tags: Collection[bytes] | None,
-        tag_codes: Collection[int],
-        most: int,
-        most_bytes: int,
-        messages: list[Record],
-        record_type: type[Record],
-        /,
-    ) -> tuple[int, int]:
-        """Append to ``messages`` the records of the next units, for as long as nothing is out of the ordinary.
-
-        Args:
-            units: raw units, and ``first`` the number of the one to begin with.
-            queue_offset: queue offset of that one.
-            data: bytes of the log from ``data_offset`` on.
-            topic, queue_id: the queue; a record that names another is left to the caller.
-            tags: the tags wanted, in UTF-8, and ``tag_codes`` their hashes; None is all messages.
-            most, most_bytes: how many messages there may be, and how many bytes of records may be added.
-
-        Returns how many units were dealt with and how many bytes of records were added. The next unit is one whose
-        record does not lie in ``data``, is damaged or not what the unit says, or whose tag is not ASCII, unless a
-        limit was reached.
         """
 
     def find_property(

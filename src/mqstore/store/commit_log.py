@@ -17,7 +17,7 @@ from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.kernels.api import PreparedMessage
-from mqstore.kernels.tail_api import LogTail
+from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.record import encode_blank
 

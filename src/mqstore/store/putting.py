@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mqstore import errors
-from mqstore.kernels.tail_api import LogTail
+from mqstore.kernels.store_api import LogTail
 from mqstore.layout.message_id import encode_message_id
 from mqstore.status import PutMessageStatus
 from mqstore.store.commit_log import Appended, CommitLog, Pending

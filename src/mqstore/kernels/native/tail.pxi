@@ -67,7 +67,7 @@ cdef struct Property:
 
 
 cdef class LogTail:
-    """Where a commit log ends, and the mapped window behind that; see mqstore.kernels.tail_api.LogTail.
+    """Where a commit log ends, and the mapped window behind that; see mqstore.kernels.store_api.LogTail.
 
     The interpreter lock is the only lock here. It must not change hands between the first check of a message and the
     last byte of its record, so in between nothing may run Python code or make objects that the garbage collector

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from mqstore.errors import UsageError
-from mqstore.kernels.tail_api import LogTail
+from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE
 
 
 class PlainTail:
-    """See :class:`mqstore.kernels.tail_api.LogTail`. This one leaves every message to the plain path."""
+    """See :class:`mqstore.kernels.store_api.LogTail`. This one leaves every message to the plain path."""
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -23,18 +23,18 @@ class PlainTail:
         self._window: tuple[int, int] | None = None
 
     def attach(self, buffer: Any, start: int) -> None:
-        """See :meth:`mqstore.kernels.tail_api.LogTail.attach`."""
+        """See :meth:`mqstore.kernels.store_api.LogTail.attach`."""
         if start < 0:
             raise UsageError("no place in a log", offset=start)
         self._window = (start, start + len(buffer))
 
     def allow(self, writable_to: int) -> None:
-        """See :meth:`mqstore.kernels.tail_api.LogTail.allow`."""
+        """See :meth:`mqstore.kernels.store_api.LogTail.allow`."""
         if self._window is None or not self._window[0] <= writable_to <= self._window[1]:
             raise UsageError("outside the window", offset=writable_to, found=self._window)
 
     def detach(self) -> None:
-        """See :meth:`mqstore.kernels.tail_api.LogTail.detach`."""
+        """See :meth:`mqstore.kernels.store_api.LogTail.detach`."""
         self._window = None
 
     def put(self, message: Any) -> Any:

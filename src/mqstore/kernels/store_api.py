@@ -1,0 +1,115 @@
+"""What a running store asks of the kernels: putting messages at the log's end, and getting them from a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.record import Record
+
+
+class LogTail(Protocol):
+    """Where a commit log ends, and the window of mapped memory behind that in which records may be put.
+
+    The store has one. Its lock-free :meth:`put` serves ordinary messages of known topics; whatever is out of the
+    ordinary (a topic's first message, delay, transactions, other hosts, the end of the window, anything illegal) it
+    leaves to the plain path, which defines what is right and works on the same numbers.
+
+    Attributes:
+        end_offset: physical offset at which the next record goes.
+        last_timestamp_ms: store time of the newest record.
+        last_record_offset: physical offset of the newest record, -1 when there is none.
+        is_open: whether :meth:`put` may write. The plain path clears it while it holds the log's lock.
+        queue_counts: known topics, and how many queues each has for writing.
+        next_offsets: next queue offset by topic and queue id; topics are never removed from it.
+        turns: by topic, how many messages that named no queue have been given one in turn.
+    """
+
+    end_offset: int
+    last_timestamp_ms: int
+    last_record_offset: int
+    is_open: bool
+    queue_counts: dict[str, int]
+    next_offsets: dict[str, list[int]]
+    turns: dict[str, int]
+
+    def attach(self, buffer: Any, start: int, /) -> None:
+        """Make ``buffer``, whose byte 0 is at physical offset ``start``, the window; nothing is writable yet."""
+
+    def allow(self, writable_to: int, /) -> None:
+        """Records may be written up to this physical offset, which lies in the window."""
+
+    def detach(self) -> None:
+        """Let go of the window, so that it can be unmapped."""
+
+    def put(self, message: Any, /) -> Any:
+        """Write one message and give its result, or None when it is left to the plain path and nothing changed."""
+
+    def put_batch(self, messages: list[Any], /) -> list[Any] | None:
+        """Write all messages, or None when one of them is left to the plain path and nothing changed."""
+
+
+class StoreKernels(Protocol):
+    """The functions behind ``put`` and ``get``; a part of :class:`mqstore.kernels.api.Kernels`."""
+
+    def log_tail(
+        self, message_type: type, result_type: type, put_ok: object, store_host: bytes, max_body: int, /
+    ) -> LogTail:
+        """A :class:`LogTail`.
+
+        Args:
+            message_type: the only class whose objects :meth:`LogTail.put` takes.
+            result_type: the named tuple of 8 fields that it returns.
+            put_ok: the status in it.
+            store_host: address and port of this store, 8 or 20 bytes; also the host of messages that name none.
+            max_body: bytes a body may have.
+        """
+
+    def unit_span(
+        self,
+        units: Buffer,
+        first: int,
+        most: int,
+        tag_codes: Collection[int] | None,
+        gap_bytes: int,
+        span_bytes: int,
+        /,
+    ) -> tuple[int, int] | None:
+        """Where the records of the next ``most`` wanted units lie: [start, end) of the log, None if there are none.
+
+        Ends in front of a unit whose record is not among the next ``gap_bytes`` behind the one before, or would make
+        the range longer than ``span_bytes``.
+        """
+
+    def take_messages(
+        self,
+        units: Buffer,
+        first: int,
+        queue_offset: int,
+        data: bytes,
+        data_offset: int,
+        topic: bytes,
+        queue_id: int,
+        tags: Collection[bytes] | None,
+        tag_codes: Collection[int],
+        most: int,
+        most_bytes: int,
+        messages: list[Record],
+        record_type: type[Record],
+        /,
+    ) -> tuple[int, int]:
+        """Append to ``messages`` the records of the next units, for as long as nothing is out of the ordinary.
+
+        Args:
+            units: raw units, and ``first`` the number of the one to begin with.
+            queue_offset: queue offset of that one.
+            data: bytes of the log from ``data_offset`` on.
+            topic, queue_id: the queue; a record that names another is left to the caller.
+            tags: the tags wanted, in UTF-8, and ``tag_codes`` their hashes; None is all messages.
+            most, most_bytes: how many messages there may be, and how many bytes of records may be added.
+
+        Returns how many units were dealt with and how many bytes of records were added. The next unit is one whose
+        record does not lie in ``data``, is damaged or not what the unit says, or whose tag is not ASCII, unless a
+        limit was reached.
+        """
