@@ -25,6 +25,7 @@ JVM_OPTIONS = (
     "-Xms64m",
 )
 REFUSED_EXIT_CODE = 3
+BENCH_OPTIONS = ("-Xmx1g",)
 
 
 class Refused(Exception):
@@ -70,11 +71,23 @@ class RealStore:
         return self._run([command, str(directory), str(seed), str(count)], config)
 
     def bench_put(
-        self, directory: Path, *, count: int, body_size_bytes: int, threads: int = 1, **config: object
+        self,
+        directory: Path,
+        *,
+        count: int,
+        body_size_bytes: int,
+        threads: int = 1,
+        warm: int = 0,
+        **config: object,
     ) -> dict[str, Any]:
-        """Time a plain loop of ``putMessage``; see ``messagesPerSecond`` of the result."""
-        arguments = ["bench-put", str(directory), str(count), str(body_size_bytes), str(threads)]
-        return self._run(arguments, config, options=("-Xmx1g",))
+        """Time a plain loop of ``putMessage``, after ``warm`` untimed ones; see ``messagesPerSecond`` of the result."""
+        numbers = (count, body_size_bytes, threads, warm)
+        return self._run(["bench-put", str(directory), *map(str, numbers)], config, options=BENCH_OPTIONS)
+
+    def bench_get(self, directory: Path, *, count: int, body_size_bytes: int, **config: object) -> dict[str, Any]:
+        """Time reading one queue, 32 messages at a time and decoded; the third pass counts."""
+        arguments = ["bench-get", str(directory), str(count), str(body_size_bytes)]
+        return self._run(arguments, config, options=BENCH_OPTIONS)
 
     def _run(
         self, arguments: list[str], config: dict[str, object], options: Sequence[str] = QUICK_OPTIONS

@@ -6,13 +6,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
-import org.apache.rocketmq.common.message.MessageAccessor;
-import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.DefaultMessageStore;
-import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
@@ -25,7 +19,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   recover DIR                      load, start, wait for dispatch, shut down
  *   write DIR SEED COUNT             put COUNT mixed messages, shut down
  *   write-crash DIR SEED COUNT       the same, then stop the process without shutting down
- *   bench-put DIR COUNT SIZE THREADS  a plain loop of putMessage
+ *   bench-put DIR COUNT SIZE THREADS WARM  a plain loop of putMessage, after WARM messages that are not timed
+ *   bench-get DIR COUNT SIZE  puts, then reads one queue 32 at a time and decodes, three times; the last is timed
  * </pre>
  *
  * Exit code 3: the store refused to load.
@@ -83,8 +78,11 @@ public final class RealStore {
                 shutDown = words.get(0).equals("write");
                 break;
             case "bench-put":
-                summary = real.benchPut(
-                    Long.parseLong(words.get(2)), Integer.parseInt(words.get(3)), Integer.parseInt(words.get(4)));
+                summary = new Bench(real, Integer.parseInt(words.get(3))).put(
+                    Long.parseLong(words.get(2)), Integer.parseInt(words.get(4)), Long.parseLong(words.get(5)));
+                break;
+            case "bench-get":
+                summary = new Bench(real, Integer.parseInt(words.get(3))).get(Long.parseLong(words.get(2)));
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
@@ -152,52 +150,5 @@ public final class RealStore {
             return;
         }
         throw new IllegalArgumentException("the store has no setting " + name);
-    }
-
-    /** The plainest loop a producer inside the broker could run: one message object, put again and again. */
-    private Map<String, Object> benchPut(long count, int bodySize, int threads) throws Exception {
-        AtomicLong failed = new AtomicLong();
-        CountDownLatch ready = new CountDownLatch(threads);
-        CountDownLatch go = new CountDownLatch(1);
-        CountDownLatch done = new CountDownLatch(threads);
-        for (int thread = 0; thread < threads; thread++) {
-            int queueId = thread;
-            new Thread(() -> {
-                byte[] body = new byte[bodySize];
-                ready.countDown();
-                try {
-                    go.await();
-                    for (long i = queueId; i < count; i += threads) {
-                        Version.Inner message = Workload.message("BenchTopic", queueId, body);
-                        MessageAccessor.putProperty(message, "TAGS", "bench");
-                        MessageAccessor.putProperty(message, "UNIQ_KEY", Long.toString(i));
-                        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
-                        PutMessageResult result = store.putMessage(message);
-                        if (!result.isOk()) {
-                            failed.incrementAndGet();
-                        }
-                    }
-                } catch (Exception | Error stop) {
-                    stop.printStackTrace();
-                    failed.incrementAndGet();
-                } finally {
-                    done.countDown();
-                }
-            }).start();
-        }
-        ready.await();
-        long begin = System.nanoTime();
-        go.countDown();
-        done.await();
-        double seconds = (System.nanoTime() - begin) / (double) TimeUnit.SECONDS.toNanos(1);
-        waitForDispatch();
-        double dispatched = (System.nanoTime() - begin) / (double) TimeUnit.SECONDS.toNanos(1);
-        Map<String, Object> summary = new LinkedHashMap<>();
-        summary.put("messages", count);
-        summary.put("failed", failed.get());
-        summary.put("seconds", seconds);
-        summary.put("messagesPerSecond", count / seconds);
-        summary.put("secondsUntilDispatched", dispatched);
-        return summary;
     }
 }
