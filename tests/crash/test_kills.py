@@ -73,9 +73,13 @@ def test_killed_and_opened_again(mode: str) -> None:
         directory = scratch()
         promises = Promises()
         for _ in range(min(KILLS_A_STORE, KILLS // 2 - killed)):
+            seed += 1
+            killed += 1
             told = live_and_die(directory / "store", seed, mode, rng)
             take_in(promises, told)
             puts += sum(one[0] == "put" for one in told)
+            if not (directory / "store").exists():
+                continue  # killed before it came to anything
             before = directory / "before"
             shutil.copytree(directory / "store", before)
             try:
@@ -83,7 +87,5 @@ def test_killed_and_opened_again(mode: str) -> None:
             except BaseException as error:
                 raise AssertionError(f"seed {seed}, mode {mode}, kept in {keep(before)}") from error
             shutil.rmtree(before)
-            seed += 1
-            killed += 1
         shutil.rmtree(directory)
     assert puts > killed
