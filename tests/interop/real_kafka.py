@@ -83,7 +83,7 @@ class RealKafka:
         done = jvm.call(command)
         if done.returncode != 0:
             raise RuntimeError(f"Kafka {self.version}: {arguments} ended with {done.returncode}\n{done.stderr[-4000:]}")
-        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        result: dict[str, Any] = json.loads(done.stdout.rstrip("\n").rpartition("\n")[2])
         return result
 
 
