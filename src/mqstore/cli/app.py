@@ -18,7 +18,9 @@ import mqstore
 from mqstore import errors, kernels
 from mqstore.cli.output import Format, Output, TextOutput, make_output
 
-COMMANDS = ("demo", "stats", "dump", "get", "query", "tail", "check", "export", "rebuild")
+COMMANDS = (
+    "demo", "put", "stats", "dump", "get", "query", "tail", "lag", "check", "export", "rebuild", "expire",
+)  # fmt: skip
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
 KAFKA_COMMANDS = ("stats", "dump", "check", "reindex", "recover", "convert")

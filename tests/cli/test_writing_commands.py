@@ -1,0 +1,86 @@
+"""The commands that write: put, expire; and lag, which tells what expiry would cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import mqstore
+from cli.test_commands import COMMAND, run
+from store.support import findings, open_small
+
+
+def test_put_from_arguments_and_from_a_pipe(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    result = run("put", store, "orders", "héllo", "--tags", "paid", "-k", "o-1", "-k", "o-2", "-p", "a=b=c", "-q", "0")
+    assert result.exit_code == 0, result.output
+    done = subprocess.run(
+        [*COMMAND, "put", str(store), "orders", "-q", "0", "--format", "json"],
+        input=b"one\ntwo\r\n\n\xff\xfe",
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout) == {
+        "messages": 4, "lastMsgId": json.loads(done.stdout)["lastMsgId"], "lastQueue": 0, "lastQueueOffset": 4,
+    }  # fmt: skip
+    with mqstore.inspect(store) as view:
+        messages = view.get("orders", 0).messages
+        assert [message.body for message in messages] == ["héllo".encode(), b"one", b"two", b"", b"\xff\xfe"]
+        assert messages[0].keys == ["o-1", "o-2"]
+        assert (messages[0].tags, messages[0].properties["a"]) == ("paid", "b=c")
+    assert findings(store) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("t", "x", "-p", "novalue"), ("no such letter é", "x"), ("t", "x", "-q", "-1"), ("t", "x", "-k", "a b")],
+)
+def test_put_refuses_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run("put", tmp_path / "store", *arguments)
+    assert result.exit_code in (1, 2)
+
+
+def test_put_beside_another_writer_says_so(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s"):
+        result = run("put", tmp_path / "s", "t", "x")
+        assert result.exit_code == 1
+        assert "open" in result.output
+
+
+def test_lag_and_its_alert(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        for _ in range(10):
+            store.put(mqstore.Message("t", b"", queue_id=0))
+        store.wait_dispatched()
+        store.commit_offset("g", "t", 0, 4)
+        store.commit_offset("other", "t", 0, 10)
+    assert "g: 6 messages behind" in run("lag", tmp_path / "s").output
+    assert json.loads(run("lag", tmp_path / "s", "--format", "json", "-g", "g").output)["lag"] == {"g": 6}
+    assert run("lag", tmp_path / "s", "--alert", "6").exit_code == 0
+    assert run("lag", tmp_path / "s", "--alert", "5").exit_code == 1
+    assert run("lag", tmp_path / "nowhere").exit_code == 1
+
+
+def test_expire_tells_first_and_does_it_when_told(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        for _ in range(100):
+            store.put(mqstore.Message("t", bytes(100), queue_id=0))
+    files = sorted((tmp_path / "s" / "commitlog").iterdir())
+    old = time.time() - 100 * 3600
+    for path in files[:2]:
+        os.utime(path, (old, old))
+    told = json.loads(run("expire", tmp_path / "s", "--format", "json").output)
+    assert told == {"removed": [], "files": [str(path) for path in files[:2]]}
+    assert sorted((tmp_path / "s" / "commitlog").iterdir()) == files
+    done = json.loads(run("expire", tmp_path / "s", "--in-place", "--format", "json").output)
+    assert done["removed"] == [str(path) for path in files[:2]]
+    assert sorted((tmp_path / "s" / "commitlog").iterdir()) == files[2:]
+    assert findings(tmp_path / "s") == []
+    assert run("expire", tmp_path / "nowhere", "--in-place").exit_code == 1
+    assert not (tmp_path / "nowhere").exists()
