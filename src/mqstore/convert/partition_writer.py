@@ -6,14 +6,14 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from mqstore import kernels
 from mqstore.files import durable
 from mqstore.files.pool import FilePool
 from mqstore.kafka.active_segment import ActiveSegment
 from mqstore.kafka.config import KafkaConfig
+from mqstore.kernels.kafka_batch import encode_batch
 from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka import checkpoints, names
-from mqstore.layout.kafka.batch import decode_header, encode_batch
+from mqstore.layout.kafka.batch import decode_header
 from mqstore.layout.kafka.checkpoints import EpochEntry
 from mqstore.layout.kafka.constants import NO_TIMESTAMP, Codec, TimestampType
 from mqstore.layout.kafka.record import Record
@@ -81,7 +81,6 @@ class PartitionWriter:
             leader_epoch=_LEADER_EPOCH,
             timestamp_type=TimestampType(first.timestamp_type),
             log_append_time_ms=first.timestamp_ms if stamped else NO_TIMESTAMP,
-            checksum=kernels.crc32c,
         )
         header = decode_header(batch)
         segment = self._segment

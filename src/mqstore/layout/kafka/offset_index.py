@@ -61,7 +61,8 @@ class OffsetIndex:
 
         Raises UsageError when an offset is 2**31 or more away from the base offset.
         """
-        return b"".join(encode_offset_entry(entry, self.base_offset) for entry in islice(self, first, None))
+        rest = map(OffsetEntry, self._offsets[first:], self._positions[first:])
+        return b"".join(encode_offset_entry(entry, self.base_offset) for entry in rest)
 
     def append(self, entry: OffsetEntry) -> None:
         """Add an entry behind the last. Position first: a reader of another thread goes by the offsets."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final, NamedTuple
 
 from mqstore.errors import UsageError
@@ -62,7 +61,8 @@ class TimeIndex:
 
         Raises UsageError when an offset is 2**31 or more away from the base offset.
         """
-        return b"".join(encode_time_entry(entry, self.base_offset) for entry in islice(self, first, None))
+        rest = map(TimeEntry, self._times[first:], self._offsets[first:])
+        return b"".join(encode_time_entry(entry, self.base_offset) for entry in rest)
 
     def append(self, entry: TimeEntry) -> None:
         """Add an entry behind the last. Offset first: a reader of another thread goes by the times."""
