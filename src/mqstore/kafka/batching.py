@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mqstore import errors, kernels
+from mqstore import errors
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.message import KafkaMessage
 from mqstore.kafka.producer_state import add_sequence
+from mqstore.kernels.kafka_batch import encode_batch
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
-from mqstore.layout.kafka.batch import encode_batch
 from mqstore.layout.kafka.constants import Codec, TimestampType
 from mqstore.layout.kafka.record import Record
 
@@ -125,7 +125,7 @@ def build_batch(
     kind = TimestampType.LOG_APPEND_TIME if appends_time else TimestampType.CREATE_TIME
     times = [now_ms if appends_time or one.timestamp_ms is None else one.timestamp_ms for one in messages]
     records = [
-        Record(number, times[number], kind, _bytes(one.key), _bytes(one.value), tuple(one.headers))
+        Record(number, times[number], kind, _bytes(one.key), _bytes(one.value), _headers(one))
         for number, one in enumerate(messages)
     ]
     batch = encode_batch(
@@ -138,7 +138,6 @@ def build_batch(
         producer_epoch=sender.producer_epoch,
         base_sequence=sender.base_sequence,
         transactional=sender.is_transactional,
-        checksum=kernels.crc32c,
     )
     return batch, times
 
@@ -148,6 +147,10 @@ def following(sender: Sender, count: int) -> Sender:
     return Sender(
         sender.producer_id, sender.producer_epoch, add_sequence(sender.base_sequence, count), sender.is_transactional
     )
+
+
+def _headers(message: KafkaMessage) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, _bytes(data)) for name, data in message.headers)
 
 
 def _bytes(data: bytes | bytearray | memoryview | None) -> bytes | None:

@@ -14,7 +14,8 @@ from mqstore.kafka.clean_filter import BatchFilter, Fate, Verdict
 from mqstore.kafka.index_builder import IndexBuilder
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
-from mqstore.layout.kafka.batch import BatchHeader, decode_header, encode_batch, encode_empty_batch
+from mqstore.kernels.kafka_batch import encode_batch
+from mqstore.layout.kafka.batch import BatchHeader, decode_header, encode_empty_batch
 from mqstore.layout.kafka.names import FileKind, FileStage, segment_file_name
 from mqstore.layout.kafka.txn_index import encode_txn_index
 
@@ -91,7 +92,6 @@ def encode_verdict(buffer: bytes, header: BatchHeader, verdict: Verdict) -> byte
         transactional=header.is_transactional,
         control=header.is_control,
         delete_horizon_ms=verdict.delete_horizon_ms,
-        checksum=kernels.crc32c,
     )
 
 

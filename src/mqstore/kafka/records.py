@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mqstore import errors, kernels
+from mqstore import errors
 from mqstore.kafka.damage import HINT
 from mqstore.kafka.segment import Segment
-from mqstore.layout.kafka.batch import BatchHeader, decode_records
+from mqstore.kernels.kafka_batch import decode_records
+from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.record import Record
 
 
@@ -17,7 +18,7 @@ def records_of(segment: Segment, position: int, header: BatchHeader, buffer: byt
         UsageError: the library of its codec is missing.
     """
     try:
-        return decode_records(buffer, header, checksum=kernels.crc32c)
+        return decode_records(buffer, header)
     except errors.CorruptBatchError as error:
         raise errors.CorruptBatchError(
             f"damaged batch in a Kafka log, offsets {header.base_offset} to {header.last_offset}: {error.message}",

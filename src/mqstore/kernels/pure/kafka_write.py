@@ -5,13 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from mqstore.errors import MessageIllegalError, UsageError
 from mqstore.kernels.kafka_api import BatchColumns, IndexRun, IndexState
 from mqstore.kernels.pure.checks import check_rows
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka import crc32c as plain
-from mqstore.layout.kafka.record import RecordFields, encode_record_fields
+from mqstore.layout.kafka.record import encode_records
 
 
 def crc32c(data: Buffer, value: int = 0, /) -> int:
@@ -27,23 +25,12 @@ def kafka_encode(
     offset_deltas: Sequence[int] | None = None,
 ) -> bytearray:
     """See :meth:`mqstore.kernels.kafka_api.KafkaKernels.kafka_encode`."""
-    count = len(keys)
-    columns = (values, timestamp_deltas_ms, headers, offset_deltas)
-    if any(column is not None and len(column) != count for column in columns):
-        raise UsageError("every record needs a value, a time, headers and an offset", expected=count)
-    body = bytearray()
-    for row in range(count):
-        fields = RecordFields(
-            timestamp_deltas_ms[row],
-            row if offset_deltas is None else offset_deltas[row],
-            _checked(keys[row]),
-            _checked(values[row]),
-            () if headers is None else tuple((name, _checked(value)) for name, value in headers[row]),
-        )
-        body += encode_record_fields(fields)
-        if len(body) > INT_MAX:
-            raise MessageIllegalError("the batch is too large", expected=f"at most {INT_MAX} bytes", found=len(body))
-    return body
+    checked = None
+    if headers is not None:
+        checked = [[(name, _checked(value)) for name, value in pairs] for pairs in headers]
+    return encode_records(
+        list(map(_checked, keys)), list(map(_checked, values)), checked, timestamp_deltas_ms, offset_deltas
+    )
 
 
 def _checked(value: bytes | None) -> bytes | None:

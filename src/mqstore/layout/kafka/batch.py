@@ -8,7 +8,7 @@ This is the readable definition. The compiled kernels judge bytes by the same ru
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqstore.errors import MessageIllegalError, UsageError
@@ -23,12 +23,11 @@ from mqstore.layout.kafka.header import HEAD_V2, BatchHeader, Checksum, check_ba
 from mqstore.layout.kafka.message_set import decode_messages
 from mqstore.layout.kafka.record import (
     Record,
-    RecordFields,
     RecordLike,
     RecordPlaces,
     cut,
     decode_headers,
-    encode_record_fields,
+    encode_records,
     find_record,
 )
 
@@ -42,6 +41,9 @@ __all__ = [
     "encode_empty_batch",
     "rebase",
 ]
+
+Encoder = Callable[..., Buffer]
+"""Makes the bytes of records: :func:`~mqstore.layout.kafka.record.encode_records`, or the kernels' fast one."""
 
 _CRC: Final = struct.Struct(">I")
 _CRC_POSITION: Final = 17
@@ -148,6 +150,7 @@ def encode_batch(
     offset_deltas: Sequence[int] | None = None,
     last_offset_delta: int | None = None,
     checksum: Checksum = crc32c,
+    encoder: Encoder = encode_records,
 ) -> bytes:
     """A batch of the present format.
 
@@ -158,7 +161,8 @@ def encode_batch(
         offset_deltas: offsets of the records, less the base offset; None for 0, 1, 2 and so on.
         last_offset_delta: offset of the batch's end, less the base offset, when it is not the last record's:
             compaction removes records, not offsets.
-        checksum: computes CRC-32C; ``mqstore.kernels.crc32c`` is the fast one.
+        checksum, encoder: compute CRC-32C and make the records' bytes; :mod:`mqstore.kernels.kafka_batch` has the fast
+            ones.
 
     Raises UsageError when there are no records, or a number does not fit; MessageIllegalError when a record is too
     large.
@@ -168,11 +172,13 @@ def encode_batch(
     if not items or len(deltas) != len(items):
         raise UsageError("a batch needs records, and each an offset", expected=len(deltas), found=len(items))
     base_ms = items[0].timestamp_ms if delete_horizon_ms is None else delete_horizon_ms
-    body = b"".join(
-        encode_record_fields(
-            RecordFields(item.timestamp_ms - base_ms, delta, item.key, item.value, tuple(item.headers))
-        )
-        for item, delta in zip(items, deltas, strict=True)
+    headers = [item.headers for item in items]
+    body = encoder(
+        [item.key for item in items],
+        [item.value for item in items],
+        headers if any(headers) else None,
+        [item.timestamp_ms - base_ms for item in items],
+        deltas,
     )
     max_ms = log_append_time_ms
     if timestamp_type is not TimestampType.LOG_APPEND_TIME:

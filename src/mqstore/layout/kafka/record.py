@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from mqstore.errors import MessageIllegalError
+from mqstore.errors import MessageIllegalError, UsageError
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka.constants import NO_SEQUENCE, TimestampType
@@ -174,3 +174,34 @@ def encode_record_fields(fields: RecordFields) -> bytes:
 
 def _encode_bytes(value: Buffer | None) -> bytes:
     return encode_varint(-1) if value is None else encode_varint(len(value)) + value
+
+
+def encode_records(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[Header]] | None,
+    timestamp_deltas_ms: Sequence[int],
+    offset_deltas: Sequence[int] | None = None,
+) -> bytearray:
+    """The records of one batch, one behind the other; the columns are those of ``kafka_encode`` of the kernels.
+
+    Raises UsageError when the columns differ in length or a number does not fit, MessageIllegalError when a record or
+    all together are too large.
+    """
+    count = len(keys)
+    columns = (values, timestamp_deltas_ms, headers, offset_deltas)
+    if any(column is not None and len(column) != count for column in columns):
+        raise UsageError("every record needs a value, a time, headers and an offset", expected=count)
+    body = bytearray()
+    for row in range(count):
+        fields = RecordFields(
+            timestamp_deltas_ms[row],
+            row if offset_deltas is None else offset_deltas[row],
+            keys[row],
+            values[row],
+            () if headers is None else tuple(headers[row]),
+        )
+        body += encode_record_fields(fields)
+        if len(body) > INT_MAX:
+            raise MessageIllegalError("the batch is too large", expected=f"at most {INT_MAX} bytes", found=len(body))
+    return body
