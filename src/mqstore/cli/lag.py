@@ -32,11 +32,9 @@ def run(
     for row in rows:
         totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
     output = make_output(format)
-    output.table(
-        "consumer groups",
-        ("group", "topic", "queue", "offset", "end", "lag"),
-        [(row.group, row.topic, row.queue_id, row.consumer_offset, row.max_offset, row.lag) for row in rows],
-    )
+    if rows:
+        cells = [(row.group, row.topic, row.queue_id, row.consumer_offset, row.max_offset, row.lag) for row in rows]
+        output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), cells)
     lines = [f"{name}: {lag} messages behind" for name, lag in sorted(totals.items())] or ["no group has progress here"]
     output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals}, lines)
     return int(most is not None and any(lag > most for lag in totals.values()))
