@@ -11,10 +11,10 @@ KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -n
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench crash docs clean lock
+.PHONY: help demo test lint bench bench-layouts crash docs clean lock
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## The tour: a broker's store, real flights in, Spark, answers, a picture (about 3 minutes)
 	@$(BIN)/mqstore demo --output demo-out
@@ -29,6 +29,9 @@ lint: $(VENV)/.installed ## Style, formatting, types
 
 bench: $(VENV)/.installed ## Measure beside the real store
 	@$(BIN)/python bench/run.py
+
+bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 20 minutes)
+	@$(BIN)/python bench/layouts.py
 
 crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 2,000 kills (about an hour)
 	@MQSTORE_CRASH_STATES=10000 MQSTORE_CRASH_KILLS=2000 $(BIN)/python -m pytest -n $(WORKERS) --durations 10 tests/crash

@@ -1,0 +1,258 @@
+"""One cell of ``bench/layouts.py``: one layout under one load, in a process of its own.
+
+    python bench/layout_cell.py '{"step": "write", "layout": "kafka", ...}'
+
+``write`` creates the topics, appends, and leaves without closing, as a crash would; ``open`` opens what is left and
+closes it; ``read`` reads queues back, cold or warm. Each prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import mqstore
+from mqstore import Message, kafka
+
+
+class Layout(Protocol):
+    """What both layouts are asked to do."""
+
+    def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
+        """Append a batch to queue 0 of a topic; with ``durable`` return when all appended so far survives a crash."""
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a crash."""
+
+
+class RocketmqLayout:
+    """``mqstore.Store``: one commit log; queues and index are built from it.
+
+    Under ``queues`` a barrier syncs the queues and the index as well, which durability does not need.
+    """
+
+    def __init__(self, directory: Path, queues: bool) -> None:
+        self._store = mqstore.open(
+            directory,
+            flush_disk_type="SYNC_FLUSH",
+            default_topic_queue_nums=1,
+            # No syncs but those of the barriers.
+            flush_interval_commit_log=3_600_000,
+            flush_interval_consume_queue=3_600_000,
+            flush_consume_queue_thorough_interval=3_600_000,
+            sync_flush_timeout=600_000,
+        )
+        self._queues = queues
+
+    def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
+        """See :class:`Layout`."""
+        self._store.put_batch(
+            [Message(topic, value, queue_id=0, wait_store_msg_ok=durable and not self._queues) for value in values]
+        )
+        if durable and self._queues:
+            self._store.flush()
+
+    def sync(self) -> None:
+        """See :class:`Layout`."""
+        if self._queues:
+            self._store.flush()
+        else:
+            self._store.put(Message("barrier", b"x", queue_id=0))
+
+    def settle(self) -> None:
+        """Wait until everything can be read."""
+        self._store.wait_dispatched()
+
+
+class KafkaLayout:
+    """``mqstore.kafka``: a directory with a log and two indexes for each partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = kafka.open(directory)
+
+    def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
+        """See :class:`Layout`."""
+        self._store.put_batch([kafka.KafkaMessage(topic, value) for value in values])
+        if durable:
+            self._store.flush()
+
+    def sync(self) -> None:
+        """See :class:`Layout`."""
+        self._store.flush()
+
+    def settle(self) -> None:
+        """Everything can be read at once."""
+
+
+class Syncs:
+    """Counts and times what this process asks the device to make durable."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        os.fsync = self._counted(os.fsync)
+        os.fdatasync = self._counted(os.fdatasync)
+
+    def _counted(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
+        def counted(fd: Any) -> None:
+            started = time.perf_counter()
+            function(fd)
+            self.count += 1
+            self.seconds += time.perf_counter() - started
+
+        return counted
+
+
+def make(layout: str, directory: Path) -> RocketmqLayout | KafkaLayout:
+    """The layout of that name, open in ``directory``."""
+    return KafkaLayout(directory) if layout == "kafka" else RocketmqLayout(directory, layout == "rocketmq+queues")
+
+
+def topic_name(number: int) -> str:
+    """The topics are numbered."""
+    return f"t{number}"
+
+
+def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Append the load round-robin, ``batch`` messages an append, with a barrier every ``barrier_bytes``."""
+    syncs = Syncs()
+    value = os.urandom(task["size"] // 2) + bytes(task["size"] - task["size"] // 2)
+    values, topics = [value] * task["batch"], task["topics"]
+    started = time.perf_counter()
+    store = make(task["layout"], directory)
+    for number in range(topics):
+        store.append(topic_name(number), [value], False)
+    store.sync()
+    store.settle()
+    created_s = time.perf_counter() - started
+    before, created_syncs = device_writes(directory), syncs.count
+    syncs.count, syncs.seconds = 0, 0.0
+    since = appended = 0
+    started = time.perf_counter()
+    for number in range(task["messages"] // task["batch"]):
+        since += task["size"] * task["batch"]
+        due = bool(task["barrier_bytes"]) and since >= task["barrier_bytes"]
+        store.append(topic_name(number % topics), values, due)
+        appended += task["batch"]
+        since = 0 if due else since
+    appended_s = time.perf_counter() - started
+    files = len(os.listdir("/proc/self/fd"))
+    if task["barrier_bytes"]:
+        store.sync()
+    else:
+        os.sync()  # the same for both: everything that the page cache still holds
+    durable_s = time.perf_counter() - started
+    after = device_writes(directory)
+    store.settle()
+    return {
+        "messages": appended,
+        "created_s": created_s,
+        "created_syncs": created_syncs,
+        "appended_s": appended_s,
+        "durable_s": durable_s,
+        "syncs": syncs.count,
+        "sync_s": syncs.seconds,
+        "open_files": files,
+        "device_writes": {name: after[name] - before[name] for name in after},
+    }
+
+
+def device_writes(directory: Path) -> dict[str, int]:
+    """Write requests of the directory's device, those merged into others, and bytes written: of the whole machine."""
+    device = os.stat(directory.parent).st_dev
+    with open("/proc/diskstats", encoding="utf-8") as lines:
+        for fields in map(str.split, lines):
+            if (int(fields[0]), int(fields[1])) == (os.major(device), os.minor(device)):
+                return {"requests": int(fields[7]), "merged": int(fields[8]), "bytes": int(fields[9]) * 512}
+    return {}
+
+
+def open_again(task: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Open what a process left that did not close; close; open again."""
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        if task["layout"] == "kafka":
+            store: Any = kafka.open(directory)
+        else:
+            store = mqstore.open(directory)
+            store.wait_dispatched()
+        seconds.append(time.perf_counter() - started)
+        store.close()
+    sizes = [path.stat() for path in directory.rglob("*") if path.is_file()]
+    return {
+        "recovery_s": seconds[0],
+        "clean_open_s": seconds[1],
+        "files": len(sizes),
+        "bytes_on_disk": sum(one.st_blocks * 512 for one in sizes),
+        "bytes_apparent": sum(one.st_size for one in sizes),
+    }
+
+
+def read(task: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Read whole queues until some hundred messages have come; cold drops every file from the page cache before."""
+    if task["cold"]:
+        os.sync()
+        for path in directory.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+    read_queue = kafka_reader(directory) if task["layout"] == "kafka" else rocketmq_reader(directory)
+    messages = queues = size = 0
+    started = time.perf_counter()
+    for number in range(task["topics"]):
+        found = read_queue(topic_name(number))
+        messages, size, queues = messages + found[0], size + found[1], queues + 1
+        if messages >= task["read_messages"]:
+            break
+    seconds = time.perf_counter() - started
+    return {"messages": messages, "queues": queues, "bytes": size, "seconds": seconds}
+
+
+def rocketmq_reader(directory: Path) -> Callable[[str], tuple[int, int]]:
+    """A function that reads queue 0 of a topic: how many messages, how many bytes of bodies."""
+    view = mqstore.inspect(directory)
+
+    def read_queue(topic: str) -> tuple[int, int]:
+        offset = messages = size = 0
+        while (result := view.get(topic, 0, offset, max_messages=1000)).messages:
+            messages += len(result.messages)
+            size += sum(len(message.body) for message in result.messages)
+            offset = result.next_offset
+        return messages, size
+
+    return read_queue
+
+
+def kafka_reader(directory: Path) -> Callable[[str], tuple[int, int]]:
+    """The same for partition 0 of a topic."""
+    view = kafka.inspect(directory)
+
+    def read_queue(topic: str) -> tuple[int, int]:
+        offset = messages = size = 0
+        while (result := view.get(topic, 0, offset, max_messages=1000)).messages:
+            messages += len(result.messages)
+            size += sum(len(message.value or b"") for message in result.messages)
+            offset = result.next_offset
+        return messages, size
+
+    return read_queue
+
+
+def main() -> None:
+    """Do the task given as JSON and leave as it says."""
+    task = json.loads(sys.argv[1])
+    step = {"write": write, "open": open_again, "read": read}[task["step"]]
+    print(json.dumps(step(task, Path(task["directory"]))), flush=True)
+    if task["step"] == "write":
+        os._exit(0)  # a crash, as far as the store can tell
+
+
+if __name__ == "__main__":
+    main()
