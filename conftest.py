@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 
 #: Order of the folders below tests/ in one process: cheap and fundamental first.
-FOLDERS = ("layout", "kernels", "files", "store", "kafka", "crash", "cli", "project", "interop", "spark")
+FOLDERS = ("layout", "kernels", "files", "store", "kafka_log", "crash", "cli", "project", "interop", "spark")
 #: Folders whose tests share something costly, so that one process should run them all; they start first when several
 #: processes share the tests, because they take longest.
 HEAVY = ("spark", "interop")

@@ -86,8 +86,7 @@ class ForgetfulDisk:
     def _make(self, source: Path, target: Path, rng: random.Random) -> None:
         target.mkdir()
         safe, now = self._names.get(source, {}), _listing(source)
-        for name in sorted(safe.keys() | now.keys()):
-            chosen = rng.choice([safe.get(name), now.get(name)])
+        for name, chosen in _choose_names(safe, now, rng).items():
             if chosen is None:
                 continue
             here = source / name
@@ -98,6 +97,21 @@ class ForgetfulDisk:
             else:
                 current = here.read_bytes() if chosen == now.get(name) else self._contents[chosen]
                 (target / name).write_bytes(_mix(self._contents.get(chosen, b""), current, rng))
+
+
+def _choose_names(safe: dict[str, int], now: dict[str, int], rng: random.Random) -> dict[str, int | None]:
+    """For each name what it leads to: what it did when last synced, or what it does now.
+
+    A file that was renamed has its old name or its new one, and never none or both: file systems do that at once.
+    """
+    chosen = {name: rng.choice([safe.get(name), now.get(name)]) for name in sorted(safe.keys() | now.keys())}
+    new_names = {inode: name for name, inode in now.items()}
+    for old, inode in sorted(safe.items()):
+        new = new_names.get(inode, old)
+        if new != old:
+            is_new = rng.random() < 0.5
+            chosen[old], chosen[new] = (now.get(old), inode) if is_new else (inode, safe.get(new))
+    return chosen
 
 
 def _listing(directory: Path) -> dict[str, int]:

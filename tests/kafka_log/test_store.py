@@ -641,7 +641,7 @@ with kafka.inspect(path) as view:
 def test_hundreds_of_partitions_with_few_descriptors(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 256
     done = subprocess.run(
-        [sys.executable, "-c", MANY, str(tmp_path), "400"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", MANY, str(tmp_path), "300"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -78,7 +78,8 @@ class _PartitionCheck:
         walk = LogCheck(self._report, states, epochs)
         for number, segment in enumerate(segments):
             is_last = number == len(segments) - 1 and (not stock.logs or stock.logs[-1] == segment.base_offset)
-            self._snapshot(stock, segment.base_offset, states, is_complete=first == 0 and not walk.has_holes)
+            is_complete = first == 0 and not walk.has_holes and walk.end_offset == segment.base_offset
+            self._snapshot(stock, segment.base_offset, states, is_complete)
             try:
                 facts = walk.check(segment, is_last)
             except errors.StoreIOError as error:

@@ -15,7 +15,7 @@ from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.checkpoints import EpochEntry
-from mqstore.layout.kafka.constants import MAGIC_V2, TimestampType
+from mqstore.layout.kafka.constants import MAGIC_V2, NO_LEADER_EPOCH, TimestampType
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 
 RECOVER = (
@@ -58,7 +58,7 @@ class LogCheck:
         self._report = report
         self.states = states
         self._epochs = epochs
-        self.end_offset = -1
+        self.end_offset = states.end_offset
         self._epoch = -1
         self._hole_at = -1
         self._is_last = False
@@ -138,7 +138,7 @@ class LogCheck:
                 Severity.ERROR, segment, position, "offsets go back",
                 f"from {max(self.end_offset, segment.base_offset)} on", header.base_offset,
             )  # fmt: skip
-        elif header.base_offset > self.end_offset >= 0 and header.magic == MAGIC_V2:
+        elif header.base_offset > self.end_offset and header.magic == MAGIC_V2:
             if self._hole_at < self.end_offset:
                 facts.holes.append((position, self.end_offset, header.base_offset))
             self.has_holes = True
@@ -185,7 +185,7 @@ class LogCheck:
 
     def _epoch_of(self, segment: Segment, position: int, header: BatchHeader) -> None:
         epoch = header.leader_epoch
-        if epoch < 0:
+        if header.magic < MAGIC_V2 or epoch == NO_LEADER_EPOCH:
             return
         repair = "the records are sound; a broker's replicas may disagree about them"
         if epoch < self._epoch:

@@ -70,6 +70,8 @@ def clean(log: PartitionLog, config: KafkaConfig, first_dirty: int, now_ms: int,
         if not segments or not (force or _is_due(segments, first_dirty, config, now_ms)):
             return None
         end = log.segments()[len(segments)].base_offset
+        # What takes the place of older records must be on the device before those go.
+        log.flush()
         keys = _map_keys(log, segments, first_dirty, end)
         batches = BatchFilter(
             keys,

@@ -80,6 +80,5 @@ def _next_offset(directory: Path, base_offset: int, pool: FilePool) -> int:
 class SwapSegment(Segment):
     """A segment whose files still bear ``.swap``."""
 
-    def path(self, kind: FileKind = FileKind.LOG) -> Path:
-        """Where its file of this kind lies."""
+    def _make_path(self, kind: FileKind) -> Path:
         return self.directory / SegmentFile(self.base_offset, kind, FileStage.SWAP).name

@@ -24,12 +24,13 @@ from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
 from mqstore.kafka.stock import PartitionStock, take_partition_stock
-from mqstore.kafka.transactions import producers_at
+from mqstore.kafka.transactions import producers_at, read_snapshot
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, encode_leader_epochs
 from mqstore.layout.kafka.names import FileKind
 from mqstore.layout.kafka.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from mqstore.layout.kafka.producer_snapshot import encode_producer_snapshot
+from mqstore.layout.kafka.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from mqstore.layout.kafka.time_index import TimeEntry
 
 _log = logging.getLogger(__name__)
@@ -169,19 +170,23 @@ class PartitionLoader:
         """Walk the segments that may have suffered; those that are left."""
         if not segments:
             return []
-        first = lookup.floor_segment(segments, self._recovery_point)
+        # A segment that ends just where the recovery point lies was the last one when that was noted: what was written
+        # into its indexes when it ended may be lost.
+        first = lookup.floor_segment(segments, max(0, self._recovery_point - 1))
         states = producers_at(stock, segments[:first], segments[first].base_offset)
         states.end_offset = max(states.end_offset, segments[first].base_offset)
         for number in range(first, len(segments)):
             segment = segments[number]
             walk = self._walks[segment.base_offset] = walk_segment(segment, states, self._interval)
-            size = segment.size_bytes
-            if walk.valid_bytes < size:
-                self._cut(walk, size)
             following = segments[number + 1] if number + 1 < len(segments) else None
-            overlaps = following is not None and following.base_offset < walk.end_offset
-            if walk.damage is not None or overlaps:
+            size = segment.size_bytes
+            is_cut = walk.valid_bytes < size
+            if is_cut:
+                self._cut(walk, size)
+            if is_cut or (following is not None and following.base_offset < walk.end_offset):
                 self.report.damage = walk.damage
+                if following is not None and walk.damage is None:
+                    self.report.damage = BatchDamage(segment.path(), walk.valid_bytes, "NOT_FOLLOWED")
                 self._remove(segments[number + 1 :], "it lies behind damage")
                 segments = segments[: number + 1]
                 break
@@ -200,7 +205,7 @@ class PartitionLoader:
         # The newest first: whatever a crash leaves is then a log without a hole.
         for segment in reversed(segments):
             _log.warning("removing segment %s: %s", segment.path(), why)
-            self.report.removed.append(segment.base_offset)
+            self.report.removed.insert(0, segment.base_offset)
             for kind in _SEGMENT_KINDS:
                 durable.remove_file(segment.path(kind))
             segment.forget()
@@ -272,9 +277,12 @@ class PartitionLoader:
         try:
             offsets, times = segment.offset_index(), segment.time_index()
             segment.aborted()
-            data = segment.read_file(FileKind.OFFSET_INDEX) or b""
-            if data[len(offsets) * OFFSET_ENTRY_SIZE :].strip(b"\0"):
-                return False
+            for kind, used in (
+                (FileKind.OFFSET_INDEX, len(offsets) * OFFSET_ENTRY_SIZE),
+                (FileKind.TIME_INDEX, len(times) * TIME_ENTRY_SIZE),
+            ):
+                if (segment.read_file(kind) or b"")[used:].strip(b"\0"):
+                    return False
         except errors.MqstoreError:
             return False
         size = segment.size_bytes
@@ -285,7 +293,7 @@ class PartitionLoader:
         if last.position and not segment.base_offset <= first[1].base_offset <= last.offset:
             return False
         # A long stretch without an entry, or records with times and no time entry: the index was lost.
-        if size - last.position > 16 * (self._interval + first[1].size) + (1 << 16) and not len(offsets):
+        if size - last.position > 4 * (self._interval + first[1].size) + (1 << 14) and not len(offsets):
             return False
         return not (times.last.timestamp_ms < 0 <= first[1].max_timestamp_ms)
 
@@ -293,8 +301,8 @@ class PartitionLoader:
         stock = take_partition_stock(self._directory)
         bases = {segment.base_offset for segment in segments}
         for offset in stock.files[FileKind.SNAPSHOT]:
-            is_stray = offset not in bases and offset != log_end
-            if is_stray or offset > log_end:
+            is_stray = (offset not in bases and offset != log_end) or offset > log_end
+            if is_stray or read_snapshot(stock.path(offset, FileKind.SNAPSHOT)) is None:
                 durable.remove_file(stock.path(offset, FileKind.SNAPSHOT))
         stock = take_partition_stock(self._directory)
         states = producers_at(stock, segments, log_end)

@@ -71,7 +71,10 @@ def batches_from(
     for number in range(first, len(segments)):
         segment = segments[number]
         start = start_position(segment, offset) if number == first else 0
-        for position, header, buffer in segment.headers(start, on_damage=on_damage):
+        # Who passes over damage must not trust the length of a damaged batch to get behind it.
+        for position, header, buffer in segment.headers(
+            start, check_crc=on_damage is not raise_at_damage, on_damage=on_damage
+        ):
             if header.last_offset >= offset:
                 yield BatchPlace(segment, position, header, buffer)
 

@@ -199,9 +199,13 @@ class PartitionLog:
             self._producers.check_epoch(producer_id, producer_epoch)
 
     @property
-    def has_rolled(self) -> bool:
-        """Whether a segment has ended that is not known to be on the device."""
-        return bool(self._unsynced)
+    def safe_recovery_point(self) -> int:
+        """What may be noted as recovery point: all below is on the device, with the indexes of ended segments.
+
+        Segments below a noted recovery point are not looked at after a crash.
+        """
+        with self.lock:
+            return min([self.recovery_point, *(segment.base_offset for segment in self._unsynced)])
 
     def _check_writable(self) -> None:
         if self._is_closed:
@@ -261,13 +265,19 @@ class PartitionLog:
                 "the batch does not fit a segment", path=closing.path(), expected=f"a base offset above {base}",
                 hint="raise segment_bytes or segment_index_bytes",
             )  # fmt: skip
+        # The whole segment is on the device before the next one can be: a crash leaves no hole between the two.
+        try:
+            self._sync(closing, SEGMENT_KINDS)
+        except errors.MqstoreError as error:
+            self.failure = error
+            raise
         following = ActiveSegment.create(self.directory, base, self._pool, self._writing, self._config)
         self._producers.end_offset = base
         self.write_snapshot(base)  # syncs the directory, too
         closed = Segment(self.directory, closing.base_offset, self._pool)
         closed.is_own = following.is_own = True
         self._segments[-1:] = [closed, following]
-        self._unsynced.append(closed)
+        self.recovery_point = max(self.recovery_point, self.log_end)
 
     def write_snapshot(self, offset: int) -> None:
         """Note the producers at ``offset``, where no newer note exists."""
@@ -294,7 +304,7 @@ class PartitionLog:
                 if up_to is not None and self.recovery_point >= up_to and not self._unsynced:
                     return
                 target, active = self.log_end, self.active
-                closed, self._unsynced = self._unsynced, []
+                closed = list(self._unsynced)
                 since, self.oldest_unflushed_ms = self.oldest_unflushed_ms, None
                 is_clean = self.recovery_point >= target and not closed
             try:
@@ -307,7 +317,9 @@ class PartitionLog:
                 self.failure = error
                 self.oldest_unflushed_ms = since
                 raise
-            self.recovery_point = max(self.recovery_point, target)
+            with self.lock:
+                self._unsynced = [segment for segment in self._unsynced if segment not in closed]
+                self.recovery_point = max(self.recovery_point, target)
 
     def _sync(self, segment: Segment, kinds: tuple[FileKind, ...]) -> None:
         for kind in kinds:

@@ -9,7 +9,7 @@ from mqstore import errors
 from mqstore.kafka.damage import BatchDamage, Reporter, raise_at_damage
 from mqstore.kafka.lookup import BatchPlace, batches_from
 from mqstore.kafka.message import GetResult
-from mqstore.kafka.records import records_of
+from mqstore.kafka.records import no_records_of, records_of
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.transactions import CommittedFilter
 from mqstore.layout.kafka.record import Record
@@ -53,19 +53,19 @@ class LogRange:
             header = place.header
             if self.aborted is not None and hidden is None and header.is_transactional:
                 hidden = CommittedFilter(self.aborted(header.base_offset, self.end))
-            if header.is_control or (hidden is not None and hidden.hides(header)):
-                yield place, []
-                continue
-            records = _records_or_damage(place, on_damage)
+            is_shown = not (header.is_control or (hidden is not None and hidden.hides(header)))
+            # What is not shown is checked as well: it may be a flipped bit that says so.
+            records = _records_or_damage(place, on_damage, is_shown)
             if records is None:
                 return
             yield place, [record for record in records if first <= record.offset < self.end]
 
 
-def _records_or_damage(place: BatchPlace, on_damage: Reporter) -> list[Record] | None:
-    """The records of a batch; none of a damaged one that is passed over, None where the reader stops."""
+def _records_or_damage(place: BatchPlace, on_damage: Reporter, is_shown: bool) -> list[Record] | None:
+    """The records of a batch; none of one that is not shown, or is damaged and passed over; None to stop there."""
+    read = records_of if is_shown else no_records_of
     try:
-        return records_of(place.segment, place.position, place.header, place.buffer)
+        return read(place.segment, place.position, place.header, place.buffer)
     except errors.CorruptBatchError as error:
         if on_damage is raise_at_damage:
             raise

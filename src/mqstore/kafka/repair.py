@@ -18,6 +18,7 @@ from mqstore.files import copying, durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
+from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.data_directory import DataDirectory
 from mqstore.kafka.loading import LoadReport, PartitionLoader
 from mqstore.kafka.producer_state import ProducerStates
@@ -84,7 +85,22 @@ def recover(
             before = _survey(where, index_interval_bytes).end_before
             start = 0 if name is None else starts.get((name.topic, name.partition), 0)
             report.partitions.append(_recover_one(where, before, start, index_interval_bytes))
+        if is_data_directory:
+            _cut_checkpoints(DataDirectory(target), report.partitions)
     return report
+
+
+def _cut_checkpoints(files: DataDirectory, reports: list[LoadReport]) -> None:
+    """Let no checkpoint speak of offsets that a log no longer has."""
+    ends = {}
+    for report in reports:
+        parsed = names.parse_partition_directory(report.directory.name)
+        if parsed is not None:
+            ends[parsed.topic, parsed.partition] = report.end_after
+    for name in (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS):
+        if mode_of(files.path / name):
+            offsets = files.load_checkpoint(name)
+            files.save_checkpoint(name, {one: min(offset, ends.get(one, offset)) for one, offset in offsets.items()})
 
 
 def _recover_one(directory: Path, end_before: int, log_start: int, interval_bytes: int) -> LoadReport:
@@ -118,10 +134,12 @@ def _survey(directory: Path, interval_bytes: int) -> LoadReport:
             report.end_after = walk.end_offset
             report.rebuilt += [segment.path(kind).name for kind in derived_differences(walk)]
             following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            is_cut = walk.valid_bytes < segment.size_bytes
             if walk.damage is not None:
                 report.damage = walk.damage
                 report.cut_bytes = segment.size_bytes - walk.valid_bytes
-            if following is not None and (walk.damage is not None or following < walk.end_offset):
+            if following is not None and (is_cut or following < walk.end_offset):
+                report.damage = report.damage or BatchDamage(segment.path(), walk.valid_bytes, "NOT_FOLLOWED")
                 report.removed = [-1]  # from here on all segments go
         report.removed = [base for base in report.removed if base >= 0]
         return report
@@ -162,11 +180,11 @@ def reindex(
         for directory in partitions:
             where = target / directory.name if is_data_directory else target
             durable.make_directories(where)
-            written += _reindex_one(directory, where, index_interval_bytes)
+            written += _reindex_one(directory, None if in_place else where, index_interval_bytes)
     return written
 
 
-def _reindex_one(directory: Path, target: Path, interval_bytes: int) -> list[Path]:
+def _reindex_one(directory: Path, target: Path | None, interval_bytes: int) -> list[Path]:
     pool = FilePool()
     written = []
     try:
@@ -176,7 +194,7 @@ def _reindex_one(directory: Path, target: Path, interval_bytes: int) -> list[Pat
             states = producers_at(stock, segments[:number], segment.base_offset)
             walk = walk_segment(segment, states, interval_bytes)
             written += write_derived(walk, target)
-        durable.sync_directory(target)
+        durable.sync_directory(directory if target is None else target)
         return written
     finally:
         pool.close()

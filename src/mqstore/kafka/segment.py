@@ -131,6 +131,7 @@ class Segment:
     def __init__(self, directory: Path, base_offset: int, pool: FilePool, limit_bytes: int | None = None) -> None:
         self.directory = directory
         self.base_offset = base_offset
+        self._paths: dict[FileKind, Path] = {}
         self.limit_bytes = limit_bytes
         self.is_own = False
         self.walked_aborts: tuple[int, list[AbortedTransaction]] = (-1, [])
@@ -140,6 +141,12 @@ class Segment:
 
     def path(self, kind: FileKind = FileKind.LOG) -> Path:
         """Where its file of this kind lies, or would."""
+        known = self._paths.get(kind)
+        if known is None:
+            known = self._paths[kind] = self._make_path(kind)
+        return known
+
+    def _make_path(self, kind: FileKind) -> Path:
         return self.directory / segment_file_name(self.base_offset, kind)
 
     @property

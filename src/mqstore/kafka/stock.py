@@ -93,7 +93,7 @@ def take_data_directory_stock(path: Path) -> DataDirectoryStock:
     """
     partitions, others, foreign = {}, [], []
     for entry in _scan(path):
-        if not entry.is_dir():
+        if not _is_directory(entry):
             continue
         name = names.parse_partition_directory(entry.name)
         if name is None:
@@ -118,6 +118,13 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return stat.S_ISREG(entry.stat().st_mode)
     except OSError:
         return not entry.is_symlink()  # gone since it was listed, or a link that leads nowhere
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads nowhere
 
 
 def _is_known(name: str) -> bool:

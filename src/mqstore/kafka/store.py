@@ -375,9 +375,11 @@ class KafkaStore(StoreReader):
         with self._guard:
             logs = dict(self._logs)
             self._files.save_checkpoint(
-                names.RECOVERY_POINTS, {where: log.recovery_point for where, log in logs.items()}
+                names.RECOVERY_POINTS, {where: log.safe_recovery_point for where, log in logs.items()}
             )
             self._files.save_checkpoint(names.HIGH_WATERMARKS, {where: log.log_end for where, log in logs.items()})
+            if mode_of(self.path / names.CLEANER_OFFSETS):
+                self._files.save_checkpoint(names.CLEANER_OFFSETS, self._cleaned)
             self._save_log_starts()
 
     def _save_log_starts(self) -> None:
@@ -390,11 +392,11 @@ class KafkaStore(StoreReader):
             self._files.save_checkpoint(names.LOG_STARTS, self._log_starts)
 
     def _round(self) -> None:
-        """What is due now and then: flushes of ``flush_ms`` and after a roll, and the checkpoints."""
+        """What is due now and then: flushes of ``flush_ms``, and the checkpoints."""
         now_ms = time.monotonic_ns() // 1_000_000
         for log in list(self._logs.values()):
             since = log.oldest_unflushed_ms
-            if log.has_rolled or (since is not None and now_ms - since >= self.config.flush_ms):
+            if since is not None and now_ms - since >= self.config.flush_ms:
                 log.flush()
         if self._maintenance.checkpoint_is_due(now_ms):
             self._save_checkpoints()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from mqstore import errors
 from mqstore.files.whole import read_whole
@@ -16,7 +17,7 @@ from mqstore.kafka.segment import Segment
 from mqstore.kafka.stock import PartitionStock
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.names import FileKind
-from mqstore.layout.kafka.producer_snapshot import decode_producer_snapshot
+from mqstore.layout.kafka.producer_snapshot import ProducerEntry, decode_producer_snapshot
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
@@ -29,14 +30,20 @@ def load_snapshot(stock: PartitionStock, most: int, least: int = 0) -> ProducerS
     """
     for offset in reversed(stock.files[FileKind.SNAPSHOT]):
         if least <= offset <= most:
-            path = stock.path(offset, FileKind.SNAPSHOT)
-            try:
-                data = read_whole(path, "producer snapshot")
-                if data is not None:
-                    return ProducerStates(decode_producer_snapshot(data), offset)
-            except errors.MqstoreError as error:
-                _log.warning("passing over a producer snapshot: %s", error)
+            entries = read_snapshot(stock.path(offset, FileKind.SNAPSHOT))
+            if entries is not None:
+                return ProducerStates(entries, offset)
     return ProducerStates(end_offset=least)
+
+
+def read_snapshot(path: Path) -> list[ProducerEntry] | None:
+    """The producers of a snapshot; None, with a warning, when it cannot be read."""
+    try:
+        data = read_whole(path, "producer snapshot")
+        return None if data is None else decode_producer_snapshot(data)
+    except errors.MqstoreError as error:
+        _log.warning("passing over a producer snapshot, %s: %s", path, error)
+        return None
 
 
 def replay(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from mqstore import errors
 from mqstore.files.pool import FilePool
@@ -25,6 +27,8 @@ from mqstore.layout.kafka.names import FileKind, PartitionState
 from mqstore.layout.kafka.producer_snapshot import ProducerEntry
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 from mqstore.status import GetMessageStatus
+
+ContentT = TypeVar("ContentT")
 
 _log = logging.getLogger(__name__)
 _HINT = "give a data directory, a partition's directory (topic-0), or a segment's .log"
@@ -167,14 +171,21 @@ class KafkaView:
         Raises:
             CorruptFileError: it is damaged.
         """
-        data = read_whole(self.path / name, name) if self.is_data_directory else None
-        return {} if data is None else decode_offsets(data)
+        return self._read_small(name, decode_offsets, {})
+
+    def _read_small(self, name: str, decode: Callable[[bytes], ContentT], nothing: ContentT) -> ContentT:
+        path = self.path / name
+        data = read_whole(path, name) if self.is_data_directory else None
+        try:
+            return nothing if data is None else decode(data)
+        except errors.CorruptFileError as error:
+            error.path, error.hint = str(path), "restore it, or remove it to go on without"
+            raise
 
     @property
     def meta_properties(self) -> dict[str, str]:
         """The pairs of ``meta.properties``; empty when it is missing."""
-        data = read_whole(self.path / names.META_PROPERTIES, names.META_PROPERTIES) if self.is_data_directory else None
-        return {} if data is None else decode_meta_properties(data)
+        return self._read_small(names.META_PROPERTIES, decode_meta_properties, {})
 
     # -- records
 
