@@ -107,6 +107,7 @@ FIGURES = {
     "appended MB/s": lambda cell: megabytes_per_second(cell, "appended_s"),
     "syncs": lambda cell: cell["write"]["syncs"],
     "s in syncs": lambda cell: cell["write"]["sync_s"],
+    "s elsewhere": lambda cell: cell["write"]["durable_s"] - cell["write"]["sync_s"],
     "open files": lambda cell: cell["write"]["open_files"],
     "s to create topics": lambda cell: cell["write"]["created_s"],
     "s to recover": lambda cell: cell["open"]["recovery_s"],
