@@ -29,7 +29,8 @@ def main(directory: str, seed: str, flush_messages: int) -> None:
         while True:
             helper.store = workload.store
             try:
-                helper._put()
+                with workload.calm:
+                    helper._put()
             except Exception as error:
                 # The other thread closes the store now and then.
                 if type(error).__name__ != "StoreClosedError":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,7 @@ class Workload:
         self._path = path
         self._settings = {**SETTINGS, **settings}
         self._number = 0
+        self.calm = threading.Lock()
         self.promises = Promises()
         self._tell = tell if tell is not None else self._note
         self.store: KafkaStore = self._open()
@@ -137,9 +139,10 @@ class Workload:
             self._tell("deleted", *place, before)
 
     def _expire(self) -> None:
-        for place in PLACES:
-            self._tell("may be gone", *place, self.store.max_offset(*place))
-        self.store.enforce_retention(FAR_MS)
+        with self.calm:  # what is put after the first line may be gone as well
+            for place in PLACES:
+                self._tell("may be gone", *place, self.store.max_offset(*place))
+            self.store.enforce_retention(FAR_MS)
 
     def _flush(self) -> None:
         self.store.flush()
@@ -210,7 +213,8 @@ def _verify_partition(store: KafkaStore, place: Place, promises: Promises, flush
         for record in records:
             if record.value in promises.committed:
                 stable = store.partition(*place).last_stable_offset
-                assert record.value in shown, f"{place} hides {record.offset}, stable up to {stable}"
+                # A transaction that its killed producer left open holds back what comes behind it.
+                assert record.value in shown or record.offset >= stable, f"{place} hides {record.offset} below {stable}"
 
 
 def read_all(store: KafkaStore, place: Place, isolation: str) -> list[Record]:
