@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,8 @@ def run_cell(task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     return result
 
 
-def measure(arguments: argparse.Namespace) -> list[Cell]:
-    """All cells of all rounds."""
-    cells = []
+def measure(arguments: argparse.Namespace) -> Iterator[Cell]:
+    """All cells of all rounds, as they are done."""
     for round_number in range(arguments.rounds):
         for topics in arguments.topics:
             for batch in arguments.batches:
@@ -58,9 +58,8 @@ def measure(arguments: argparse.Namespace) -> list[Cell]:
                         if layout == "rocketmq+queues" and not barrier:
                             continue  # without barriers it does the same as the other
                         cell = measure_one(arguments, layout, topics, batch, barrier)
-                        cells.append({"round": round_number, **cell})
                         print(f"round {round_number + 1}: {describe(cell)}", file=sys.stderr)
-    return cells
+                        yield {"round": round_number, **cell}
 
 
 def measure_one(arguments: argparse.Namespace, layout: str, topics: int, batch: int, barrier: int) -> Cell:
@@ -243,13 +242,14 @@ def main(words: list[str] | None = None) -> list[Cell]:
     parser.add_argument("--directory", default=None, help="where the data goes; default: the temporary directory")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
     arguments = parser.parse_args(words)
-    cells = measure(arguments)
-    text = report(cells, arguments)
-    print(text)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "layouts.md").write_text(text, encoding="utf-8")
-    (arguments.output / "layouts.json").write_text(json.dumps(cells, indent=1), encoding="utf-8")
+    cells: list[Cell] = []
+    for cell in measure(arguments):  # a run that is broken off leaves what it has measured
+        cells.append(cell)
+        (arguments.output / "layouts.md").write_text(report(cells, arguments), encoding="utf-8")
+        (arguments.output / "layouts.json").write_text(json.dumps(cells, indent=1), encoding="utf-8")
     draw(cells, arguments.output / "layouts.svg")
+    print((arguments.output / "layouts.md").read_text("utf-8"))
     return cells
 
 

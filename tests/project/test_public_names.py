@@ -10,7 +10,7 @@ import pytest
 
 import mqstore
 
-PACKAGES = ["mqstore", "mqstore.kernels", "mqstore.spark"]
+PACKAGES = ["mqstore", "mqstore.convert", "mqstore.kernels", "mqstore.spark"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -230,9 +230,12 @@ class PartitionView:
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, list[Record]]]:
             for place, records in self._range(level).record_batches(offset, on_damage):
-                if end is not None and place.header.base_offset >= end:
+                is_behind = end is not None and place.header.base_offset >= end
+                # A compressed message of an old format tells its last offset alone: its first may lie before the end.
+                if not is_behind or place.header.is_wrapper:
+                    yield place, records
+                if is_behind:
                     return
-                yield place, records
 
         for records in self._resumed(walk, start or 0):
             yield from (record for record in records if end is None or record.offset < end)
@@ -244,9 +247,11 @@ class PartitionView:
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, BatchPlace]]:
             for place in self._range(Isolation.READ_UNCOMMITTED).batches(offset, on_damage):
-                if end is not None and place.header.base_offset >= end:
+                is_behind = end is not None and place.header.base_offset >= end
+                if not is_behind or place.header.is_wrapper:
+                    yield place, place
+                if is_behind:
                     return
-                yield place, place
 
         yield from self._resumed(walk, start or 0)
 

@@ -40,6 +40,8 @@ class LogRange:
         """The batches from the one that holds ``offset`` on that begin before the end."""
         for place in batches_from(self.segments, max(offset, self.start), on_damage):
             if place.header.base_offset >= self.end:
+                if place.header.is_wrapper:  # it tells its last offset alone: its first may lie before the end
+                    yield place
                 return
             yield place
 
