@@ -14,6 +14,7 @@ from mqstore.kafka.check_log import REOPEN, LogCheck
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.stock import PartitionStock
+from mqstore.kafka.transactions import load_snapshot
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import EpochEntry, TopicPartition, decode_offsets
@@ -74,8 +75,8 @@ class _PartitionCheck:
         segments = self._partition.raw_segments()
         epochs = self._epochs()
         first = segments[0].base_offset if segments else 0
-        states = ProducerStates(end_offset=first)
-        walk = LogCheck(self._report, states, epochs)
+        states = load_snapshot(stock, first, first)
+        walk = LogCheck(self._report, states, epochs, first == 0 or stock.has(first, FileKind.SNAPSHOT))
         for number, segment in enumerate(segments):
             is_last = number == len(segments) - 1 and (not stock.logs or stock.logs[-1] == segment.base_offset)
             is_complete = first == 0 and not walk.has_holes and walk.end_offset == segment.base_offset

@@ -129,7 +129,7 @@ class DerivedCheck:
                     Severity.ERROR, kind, None, "an aborted transaction is not listed: readers take it for committed",
                     tuple(entry), "no entry",
                 )  # fmt: skip
-            elif same[0] != entry and not facts.holes:
+            elif same[0] != entry and facts.tells_all:
                 self._finding(
                     Severity.WARNING, kind, None, "an entry has another last stable offset than the log", tuple(entry),
                     tuple(same[0]),

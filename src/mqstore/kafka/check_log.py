@@ -29,7 +29,7 @@ class SegmentFacts:
     """What a walk over a segment's sound batches tells, to hold derived files against.
 
     ``positions``, ``base_offsets``, ``last_offsets`` and ``largest_ms`` have one value per batch; the last is the
-    largest timestamp so far.
+    largest timestamp so far. ``tells_all``: nothing was removed before or between that transactions would need.
     """
 
     segment: Segment
@@ -39,6 +39,7 @@ class SegmentFacts:
     largest_ms: array[int] = field(default_factory=lambda: array("q"))
     aborted: list[AbortedTransaction] = field(default_factory=list)
     abort_markers: set[tuple[int, int]] = field(default_factory=set)
+    tells_all: bool = True
     holes: list[tuple[int, int, int]] = field(default_factory=list)
     is_whole: bool = True
 
@@ -53,8 +54,14 @@ class LogCheck:
     """
 
     def __init__(
-        self, report: Callable[[Finding], None], states: ProducerStates, epochs: list[EpochEntry] | None
+        self,
+        report: Callable[[Finding], None],
+        states: ProducerStates,
+        epochs: list[EpochEntry] | None,
+        knows_start: bool = True,
     ) -> None:
+        """``states`` are the producers where the log begins; ``knows_start``: and that is all there were."""
+        self._knows_start = knows_start
         self._report = report
         self.states = states
         self._epochs = epochs
@@ -84,6 +91,7 @@ class LogCheck:
                 break
             position = following
         self._holes(facts)
+        facts.tells_all = self._knows_start and not self.has_holes
         return facts
 
     def _holes(self, facts: SegmentFacts) -> None:

@@ -129,7 +129,7 @@ class PartitionLog:
         """First offset of the oldest open transaction, the log end without one."""
         with self.lock:
             first_open = self._producers.first_open_offset
-            return self.log_end if first_open is None else first_open
+            return self.log_end if first_open is None else max(first_open, self.log_start)
 
     def range(self, isolation: Isolation) -> LogRange:
         """The log as a reader of this isolation level sees it now."""

@@ -152,7 +152,7 @@ class PartitionView:
         with self._guard:
             end = self.log_end_offset
             first_open = self._producer_states(end).first_open_offset
-        return end if first_open is None else min(first_open, end)
+        return end if first_open is None else min(max(first_open, self.log_start_offset), end)
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
