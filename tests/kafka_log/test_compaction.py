@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,45 @@ def test_golden_logs_can_be_compacted(golden_kafka: Path, tmp_path: Path) -> Non
             stable = store.partition(topic).last_stable_offset
             if stable == store.max_offset(topic):
                 assert {key: value for key, value in table(after).items() if key is not None} == before
+    assert bad(kafka.check(tmp_path)) == []
+
+
+def test_readers_do_not_notice(tmp_path: Path) -> None:
+    """Beside the cleaner, in this process and from outside: the newest of each key, and never an error."""
+    with open_small(tmp_path, **COMPACT) as store, kafka.inspect(tmp_path) as view:
+        for number in range(30):
+            store.put(message(number, key=f"k{number}".encode()))
+        stop = threading.Event()
+        failures: list[BaseException] = []
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set() and number < 3000:
+                store.put(message(number, key=f"k{number % 30}".encode()))
+                number += 1
+                if number % 60 == 0:
+                    store.compact(TOPIC, now_ms=NOW_MS, force=True)
+
+        def read(rounds: int, look: Callable[[], list[Record]]) -> None:
+            try:
+                for _ in range(rounds):
+                    assert len(table(look())) == 30
+            except BaseException as error:
+                failures.append(error)
+
+        writer = threading.Thread(target=write)
+        readers = [
+            threading.Thread(target=read, args=(25, lambda: list(view.partition(TOPIC).records()))),
+            threading.Thread(target=read, args=(25, lambda: read_all(view))),
+            threading.Thread(target=read, args=(25, lambda: read_all(store))),
+        ]
+        for thread in (writer, *readers):
+            thread.start()
+        for thread in readers:
+            thread.join()
+        stop.set()
+        writer.join()
+        assert failures == []
     assert bad(kafka.check(tmp_path)) == []
 
 

@@ -8,7 +8,6 @@ left can be told from the names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from mqstore.files import durable
@@ -34,16 +33,15 @@ def finish_leftovers(directory: Path, pool: FilePool) -> int:
         done += 1
         durable.remove_file(directory / file.name)
 
-    cleaned = [file for file in stock.leftovers if file.stage is FileStage.CLEANED]
-    broken_off_at = min((file.offset for file in cleaned), default=None)
-    swaps = []
+    swaps = complete_swaps(stock)
     for file in stock.leftovers:
-        is_incomplete = broken_off_at is not None and file.offset >= broken_off_at
-        if file.stage is FileStage.SWAP and not is_incomplete:
-            swaps.append(file)
-        else:
+        if file not in swaps:
             remove(file)
-    _remove_replaced(stock, swaps, pool, remove)
+    for base, end in _replaced_ranges(stock, swaps, pool):
+        for kind in _SEGMENT_KINDS:
+            for offset in stock.files[kind]:
+                if base <= offset < end:
+                    remove(SegmentFile(offset, kind))
     durable.sync_directory(directory)
     for file in swaps:
         done += 1
@@ -53,18 +51,34 @@ def finish_leftovers(directory: Path, pool: FilePool) -> int:
     return done
 
 
-def _remove_replaced(
-    stock: PartitionStock, swaps: list[SegmentFile], pool: FilePool, remove: Callable[[SegmentFile], None]
-) -> None:
-    """Remove the live segments that the complete replacements stand for."""
+def complete_swaps(stock: PartitionStock) -> list[SegmentFile]:
+    """The ``.swap`` files that stand for segments: not those whose making was broken off, as a ``.cleaned`` shows."""
+    cleaned = [file.offset for file in stock.leftovers if file.stage is FileStage.CLEANED]
+    broken_off_at = min(cleaned, default=None)
+    return [
+        file
+        for file in stock.leftovers
+        if file.stage is FileStage.SWAP and (broken_off_at is None or file.offset < broken_off_at)
+    ]
+
+
+def visible_segments(stock: PartitionStock, pool: FilePool) -> dict[int, type[Segment]]:
+    """What a reader takes for the segments while a cleaning is on its way: by base offset, live or still ``.swap``."""
+    swaps = complete_swaps(stock)
+    hidden = _replaced_ranges(stock, swaps, pool)
+    visible: dict[int, type[Segment]] = {
+        base: Segment for base in stock.logs if not any(start <= base < end for start, end in hidden)
+    }
+    visible.update({file.offset: SwapSegment for file in swaps if file.kind is FileKind.LOG})
+    return visible
+
+
+def _replaced_ranges(stock: PartitionStock, swaps: list[SegmentFile], pool: FilePool) -> list[tuple[int, int]]:
+    """The base offsets, from and up to, of the segments that the complete replacements stand for."""
     bases = [file.offset for file in swaps if file.kind is FileKind.LOG]
     if not bases:
-        return
-    end = max(_next_offset(stock.directory, base, pool) for base in bases)
-    for kind in _SEGMENT_KINDS:
-        for offset in stock.files[kind]:
-            if min(bases) <= offset < end:
-                remove(SegmentFile(offset, kind))
+        return []
+    return [(min(bases), max(_next_offset(stock.directory, base, pool) for base in bases))]
 
 
 def _next_offset(directory: Path, base_offset: int, pool: FilePool) -> int:

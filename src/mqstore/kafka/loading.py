@@ -246,10 +246,9 @@ class PartitionLoader:
         return segments, log_end
 
     def _create(self, base_offset: int) -> Segment:
-        segment = Segment(self._directory, base_offset, self._pool)
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
-            durable.write_new_file(segment.path(kind), 0, b"")
-        return segment
+            durable.write_new_file(self._directory / names.segment_file_name(base_offset, kind), 0, b"")
+        return Segment(self._directory, base_offset, self._pool)
 
     # -- what is derived
 

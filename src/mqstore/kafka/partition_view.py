@@ -16,11 +16,12 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
 from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage
+from mqstore.kafka.leftovers import visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.reading import LogRange, get_records
-from mqstore.kafka.segment import Chunk, Segment, SegmentGoneError, again_if_gone
+from mqstore.kafka.segment import TRIES, Chunk, Segment, SegmentGoneError, again_if_gone, wait_a_little
 from mqstore.kafka.stock import PartitionStock, take_partition_stock
 from mqstore.kafka.transactions import aborted_between, producers_at, replay
 from mqstore.layout.constants import LONG_MAX
@@ -86,21 +87,26 @@ class PartitionView:
 
     def segments(self) -> list[Segment]:
         """The segments in order, each with the part of its ``.log`` that can be read now."""
+        return self._again(self._list_segments)
+
+    def _list_segments(self) -> list[Segment]:
         with self._guard:
             self._refresh()
             segments = [self._segments[base] for base in sorted(self._segments)]
             for segment in segments[:-1]:
                 segment.limit_bytes = None
             if segments:
-                self._tail.follow(Segment(self.directory, segments[-1].base_offset, self._pool))
-                segments[-1].limit_bytes = self._tail.position
+                last = segments[-1]
+                self._tail.follow(type(last)(self.directory, last.base_offset, self._pool))
+                last.limit_bytes = self._tail.position
             return segments
 
     def raw_segments(self) -> list[Segment]:
         """The segments in order, with all that their logs hold: whatever lies behind the last whole batch as well."""
         with self._guard:
             self._refresh()
-            return [Segment(self.directory, base, self._pool) for base in sorted(self._segments)]
+            wanted = (base for base in self._stock.logs if self._only is None or base == self._only)
+            return [Segment(self.directory, base, self._pool) for base in wanted]
 
     def _refresh(self) -> None:
         try:
@@ -114,19 +120,19 @@ class PartitionView:
         with self._guard:
             self._stock = take_partition_stock(self.directory)
             self._warn()
-            wanted = [base for base in self._stock.logs if self._only is None or base == self._only]
-            self._keep(wanted)
+            visible = visible_segments(self._stock, self._pool)
+            self._keep({base: kind for base, kind in visible.items() if self._only is None or base == self._only})
             self._stamp = stamp if is_settled else (-1, -1)
 
-    def _keep(self, wanted: list[int]) -> None:
+    def _keep(self, wanted: dict[int, type[Segment]]) -> None:
         for base, segment in list(self._segments.items()):
-            if base not in wanted or segment.was_replaced():
+            if type(segment) is not wanted.get(base) or segment.was_replaced():
                 segment.forget()
                 del self._segments[base]
                 self._producers = None
-        for base in wanted:
+        for base, kind in wanted.items():
             if base not in self._segments:
-                self._segments[base] = Segment(self.directory, base, self._pool, limit_bytes=0)
+                self._segments[base] = kind(self.directory, base, self._pool, limit_bytes=0)
 
     def _warn(self) -> None:
         unknown = self._stock.foreign + self._stock.odd
@@ -200,17 +206,18 @@ class PartitionView:
 
     def _resumed(self, walk: Callable[[int], Iterator[tuple[BatchPlace, ItemT]]], start: int) -> Iterator[ItemT]:
         """The items of ``walk``, begun anew behind the last batch when a segment was removed or replaced meanwhile."""
-        offset, failed_at = start, -1
+        offset, tried = start, 0
         while True:
             try:
                 for place, item in walk(offset):
                     yield item
-                    offset = place.header.last_offset + 1
+                    offset, tried = place.header.last_offset + 1, 0
                 return
             except SegmentGoneError:
-                if failed_at == offset:
+                if tried == TRIES:
                     raise
-                failed_at = offset
+                wait_a_little(tried)
+                tried += 1
                 self._forget_listing()
 
     def records(

@@ -7,6 +7,7 @@ are read up to the first entry that is none, and only ever used as hints.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +44,24 @@ class SegmentGoneError(errors.StoreIOError):
     retriable = True
 
 
-_TRIES = 5
+TRIES = 30
+"""How often a reader looks again. A cleaner that is faster than that leaves nobody in peace."""
 
 
 def again_if_gone(action: Callable[[], ResultT], refresh: Callable[[], None] = lambda: None) -> ResultT:
     """What ``action`` gives; done again, after ``refresh``, when a segment was removed or replaced meanwhile."""
-    for _ in range(_TRIES - 1):
+    for tried in range(TRIES - 1):
         try:
             return action()
         except SegmentGoneError:
+            wait_a_little(tried)
             refresh()
     return action()
+
+
+def wait_a_little(tried: int) -> None:
+    """Let whoever changes segments get on; longer from time to time."""
+    time.sleep(min(0.05, 0.0005 * 2**tried))
 
 
 @dataclass(frozen=True)
@@ -151,10 +159,16 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the ``.log`` up to the limit; 0 when it is gone."""
+        """Length of the ``.log`` up to the limit.
+
+        Raises:
+            SegmentGoneError: the file is no longer there, or another has its name.
+        """
         status = self._stat(FileKind.LOG)
-        size = 0 if status is None else status.st_size
-        return size if self.limit_bytes is None else min(size, self.limit_bytes)
+        if status is None or status.st_ino != self._identity:
+            # Another file's length must not be taken for this one's: it would seem to end early, or in a batch.
+            raise SegmentGoneError("a segment was removed or replaced", path=self.path(), hint="look again")
+        return status.st_size if self.limit_bytes is None else min(status.st_size, self.limit_bytes)
 
     @property
     def modified_ns(self) -> int:
@@ -194,12 +208,10 @@ class Segment:
         try:
             with self._pool.descriptor(self.path()) as fd:
                 if os.fstat(fd).st_ino != self._identity:
-                    raise SegmentGoneError("a segment was replaced by another", path=self.path())
+                    raise SegmentGoneError("a segment was replaced by another", path=self.path(), hint="look again")
                 return _read_all(fd, position, size_bytes, self.path())
         except errors.StoreIOError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise SegmentGoneError("a segment was removed", path=self.path()) from error
-            raise
+            raise _gone_if_missing(error) from error
 
     def scan(
         self, position: int = 0, end: int | None = None, *, check_crc: bool = True, first_bytes: int = CHUNK_BYTES
@@ -260,10 +272,13 @@ class Segment:
             return [] if self.is_own else None
         path = self.path(FileKind.TXN_INDEX)
         try:
-            return decode_txn_index(self._pool.read(path, 0, os.stat(path).st_size))
+            status = self._stat(FileKind.TXN_INDEX)
+            return decode_txn_index(self._pool.read(path, 0, 0 if status is None else status.st_size))
         except errors.CorruptFileError as error:
             error.path = str(path)
             raise
+        except errors.StoreIOError as error:
+            raise _gone_if_missing(error) from error
         finally:
             self._pool.forget(path)
 
@@ -293,6 +308,8 @@ class Segment:
                 position += len(part)
                 if part.endswith(zeros):
                     break
+        except errors.StoreIOError as error:
+            raise _gone_if_missing(error) from error
         finally:
             self._pool.forget(path)
         return b"".join(parts)
@@ -305,6 +322,13 @@ class Segment:
         """Close its files: they were removed or replaced."""
         self._pool.forget(self.path())
         self._indexes.clear()
+
+
+def _gone_if_missing(error: errors.StoreIOError) -> errors.StoreIOError:
+    """``error``, or that the segment is gone where its cause is a missing file."""
+    if isinstance(error.__cause__, FileNotFoundError):
+        return SegmentGoneError("a segment was removed", path=error.path, hint="look again")
+    return error
 
 
 def _read_all(fd: int, position: int, size_bytes: int, path: Path) -> bytes:
