@@ -107,6 +107,7 @@ FIGURES = {
     "syncs": lambda cell: cell["write"]["syncs"],
     "s in syncs": lambda cell: cell["write"]["sync_s"],
     "s elsewhere": lambda cell: cell["write"]["durable_s"] - cell["write"]["sync_s"],
+    "device writes": lambda cell: cell["write"]["device_writes"]["requests"],
     "open files": lambda cell: cell["write"]["open_files"],
     "s to create topics": lambda cell: cell["write"]["created_s"],
     "s to recover": lambda cell: cell["open"]["recovery_s"],
@@ -146,8 +147,7 @@ def report(cells: list[Cell], arguments: argparse.Namespace) -> str:
         "",
         f"{machine()}; file system {file_system(arguments.directory)};",
         f"ulimit -n {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}. {arguments.mebibytes} MiB in messages of",
-        f"{arguments.size} bytes, round-robin over the topics, one writer; medians of {arguments.rounds} rounds,",
-        "alternating.",
+        f"{arguments.size} bytes, round-robin over the topics, one writer; medians of all rounds, which alternate.",
         "",
     ]
     for barrier, batch in sorted({(key[0], key[1]) for key in found}):
@@ -239,17 +239,20 @@ def main(words: list[str] | None = None) -> list[Cell]:
     parser.add_argument("--read-messages", type=int, default=2000, help="how many messages to read back at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a cell counts as not finished")
+    parser.add_argument("--add", action="store_true", help="keep the cells of earlier runs in the output")
     parser.add_argument("--directory", default=None, help="where the data goes; default: the temporary directory")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
     arguments = parser.parse_args(words)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    cells: list[Cell] = []
-    for cell in measure(arguments):  # a run that is broken off leaves what it has measured
+    kept = arguments.output / "layouts.json"
+    cells: list[Cell] = json.loads(kept.read_text("utf-8")) if arguments.add and kept.exists() else []
+    for cell in measure(arguments):
         cells.append(cell)
-        (arguments.output / "layouts.md").write_text(report(cells, arguments), encoding="utf-8")
-        (arguments.output / "layouts.json").write_text(json.dumps(cells, indent=1), encoding="utf-8")
+        kept.write_text(json.dumps(cells, indent=1), encoding="utf-8")  # a run may be broken off
+    text = report(cells, arguments)
+    (arguments.output / "layouts.md").write_text(text, encoding="utf-8")
     draw(cells, arguments.output / "layouts.svg")
-    print((arguments.output / "layouts.md").read_text("utf-8"))
+    print(text)
     return cells
 
 

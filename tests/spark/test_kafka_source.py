@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
-from mqstore.errors import MqstoreError
+from mqstore.errors import CorruptFileError, MqstoreError
 from mqstore.spark.kafka_columns import arrow_schema
 from mqstore.spark.kafka_offsets import HINT, KafkaLogs, ending_offsets, starting_offsets
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
-from mqstore.spark.kafka_splits import KafkaSplit, plan
+from mqstore.spark.kafka_splits import plan
 from spark.support import moment
 
 if TYPE_CHECKING:
@@ -220,14 +220,23 @@ def test_damage(spark: SparkSession, golden_kafka: Path, tmp_path: Path) -> None
     assert found == [*range(4), *range(9, 1412)]
 
 
-def test_a_segment_that_is_gone(data: Path) -> None:
-    """Retention beside a running query: the plan names bytes that are no longer there."""
-
-    split = KafkaSplit("plain", 0, str(data / "plain-0"), 7, 0, 1000, 7, 20)
-    with pytest.raises(Exception, match="was removed") as caught:
-        list(read_split(split, KafkaReadOptions((str(data),)), ["offset"]))
-    assert caught.value.hint == HINT  # type: ignore[attr-defined]
-    assert list(read_split(split, KafkaReadOptions((str(data),), fail_on_data_loss=False), ["offset"])) == []
+def test_a_segment_that_is_gone_or_compacted(data: Path, tmp_path: Path) -> None:
+    """Retention and compaction beside a running query: the plan names bytes that are no longer there."""
+    copy = Path(shutil.copytree(data / "plain-0", tmp_path / "plain-0"))
+    options = KafkaReadOptions((str(copy),))
+    logs = KafkaLogs(options)
+    splits = plan(logs.partitions(), starting_offsets(logs, options), ending_offsets(logs, options), options)
+    log = copy / f"{0:020d}.log"
+    shutil.copy(log, tmp_path / "other")
+    (tmp_path / "other").replace(log)
+    with pytest.raises(CorruptFileError, match="was compacted before"):
+        list(read_split(splits[0], options, ["offset"]))
+    log.unlink()
+    with pytest.raises(CorruptFileError, match="was removed") as caught:
+        list(read_split(splits[0], options, ["offset"]))
+    assert caught.value.hint == HINT
+    assert list(read_split(splits[0], KafkaReadOptions((str(copy),), fail_on_data_loss=False), ["offset"])) == []
+    assert sum(batch.num_rows for batch in read_split(splits[1], options, ["offset"])) == 469
 
 
 def test_is_found_by_its_name() -> None:

@@ -49,9 +49,15 @@ def read_split(split: KafkaSplit, options: KafkaReadOptions, columns: Sequence[s
 
 
 def _is_there(segment: Segment, split: KafkaSplit, options: KafkaReadOptions) -> bool:
-    """Whether the split's bytes are; retention may have removed the segment since the plan was made."""
-    if segment.size_bytes >= split.end:
+    """Whether the split's bytes are; retention or compaction may have come between plan and task."""
+    if segment.identity == split.identity:
         return True
+    if segment.identity >= 0:
+        raise errors.CorruptFileError(
+            "a segment was compacted before it was read: its batches are no longer where the plan says",
+            path=segment.path(),
+            hint="run the query again; a stream goes on from its checkpoint",
+        )
     if options.fail_on_data_loss:
         raise errors.CorruptFileError(
             "data may have been lost: a segment was removed before it was read", path=segment.path(), hint=HINT

@@ -19,7 +19,8 @@ _INDEXED_SPLIT_BYTES: Final = 1 << 20
 class KafkaSplit(NamedTuple):
     """Records with offsets in [first_offset, end_offset) of the batches in [begin, end) of one ``.log``.
 
-    ``aborted`` are the aborted transactions that concern them, as (producer id, first offset, last offset).
+    ``aborted`` are the aborted transactions that concern them, as (producer id, first offset, last offset); ``identity``
+    tells the ``.log`` from one that compaction puts in its place.
     """
 
     topic: str
@@ -31,6 +32,7 @@ class KafkaSplit(NamedTuple):
     first_offset: int
     end_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    identity: int = -1
 
 
 def plan(
@@ -72,7 +74,7 @@ def _whole_segments(
         if begin < stop:
             yield segment, KafkaSplit(
                 partition.topic, partition.partition, str(partition.directory), segment.base_offset, begin, stop,
-                start, end, tuple(aborted),
+                start, end, tuple(aborted), segment.identity,
             )  # fmt: skip
 
 
