@@ -19,8 +19,8 @@ _INDEXED_SPLIT_BYTES: Final = 1 << 20
 class KafkaSplit(NamedTuple):
     """Records with offsets in [first_offset, end_offset) of the batches in [begin, end) of one ``.log``.
 
-    ``aborted`` are the aborted transactions that concern them, as (producer id, first offset, last offset); ``identity``
-    tells the ``.log`` from one that compaction puts in its place.
+    ``aborted`` are the aborted transactions that concern them, as (producer id, first offset, last offset). By
+    ``identity`` the ``.log`` is told from one that compaction puts in its place.
     """
 
     topic: str
