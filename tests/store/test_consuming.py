@@ -340,3 +340,111 @@ def test_bad_transactions_are_refused_before_anything_is_stored(tmp_path: Path) 
         with pytest.raises(UsageError):
             store.transactions.end(12345, TransactionState.COMMIT)
         assert store.queues() == []
+
+
+def test_a_commit_that_failed_can_be_tried_again(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        transaction = store.transaction("shop", Message("orders", b"x", queue_id=0))
+        store._engine.commit_log.set_disk_full(True)
+        with pytest.raises(mqstore.DiskFullError):
+            transaction.commit()
+        store._engine.commit_log.set_disk_full(False)
+        transaction.commit()
+        assert bodies(store, "orders") == [b"x"]
+
+
+def test_what_is_closed_stays_closed_over_a_restart(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        halves = [store.transaction("shop", Message("orders", b"%d" % number, queue_id=0)) for number in range(2)]
+        halves[0].commit()
+        halves[1].rollback()
+    with open_wide(tmp_path / "s") as store:
+        for half in halves:
+            with pytest.raises(UsageError, match="closed already"):
+                store.transactions.end(half.half.physical_offset, TransactionState.COMMIT)
+        assert bodies(store, "orders") == [b"0"]
+
+
+def test_a_checker_that_fails_or_does_not_know_holds_nobody_up(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        bad = store.transaction("bad", Message("orders", b"bad", queue_id=0))
+        slow = store.transaction("slow", Message("orders", b"slow", queue_id=0))
+        store.transaction("good", Message("orders", b"good", queue_id=0))
+        store.put(Message(c.HALF_TOPIC, b"no half message", queue_id=0))
+        store.wait_dispatched()
+        store.transactions.set_checker("bad", lambda half: 1 / 0)  # type: ignore[arg-type,return-value]
+        store.transactions.set_checker("slow", lambda half: TransactionState.UNKNOWN)
+        store.transactions.set_checker("good", lambda half: TransactionState.COMMIT)
+        assert store.transactions.check(NOW * 2) == 2
+        slow.commit()  # although a copy has taken the place of its half message
+        bad.commit()
+        assert bodies(store, "orders") == [b"good", b"slow", b"bad"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("g", "t", 1 << 70, 0),
+        ("g", "t", True, 0),
+        ("g", "t", 0, None),
+        ("g", "a@b", 0, 0),
+        ("g", "\ud800", 0, 0),
+        ("\ud800", "t", 0, 0),
+        (5, "t", 0, 0),
+        ("g", None, 0, 0),
+    ],
+)
+def test_progress_that_could_not_be_saved_is_refused(tmp_path: Path, arguments: tuple[Any, ...]) -> None:
+    with open_wide(tmp_path / "s") as store:
+        store.put(Message("t", b"", queue_id=0))
+        store.wait_dispatched()
+        with pytest.raises(mqstore.MqstoreError):
+            store.commit_offset(*arguments)
+    open_wide(tmp_path / "s").close()
+
+
+def test_latest_begins_behind_what_there_was_and_misses_nothing_after(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        put_numbers(store, 3)
+        first = store.consumer("g", "orders", start="latest")
+        later = store.consumer("g", "later", start="latest")
+        put_numbers(store, 1)
+        store.put(Message("later", b"first of its topic", queue_id=0))
+        store.wait_dispatched()
+        assert first.get(timeout_s=5).queue_offset == 3  # and never acknowledged
+        first.close()
+        with store.consumer("g", "orders", start="latest") as second:
+            assert second.get(timeout_s=5).queue_offset == 3
+        assert later.get(timeout_s=5).body == b"first of its topic"
+
+
+def test_a_queue_that_goes_and_comes_back_is_acknowledged_as_any_other(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", default_topic_queue_nums=2) as store:
+        put_numbers(store, 8)
+        first = store.consumer("g", "orders", auto_commit=False)
+        taken = [first.get(timeout_s=5) for _ in range(8)]
+        second = store.consumer("g", "orders", auto_commit=False)
+        assert {second.get(timeout_s=5).queue_id for _ in range(4)} == {1}
+        for message in taken:
+            first.ack(message)
+        first.commit()
+        second.close()
+        again = [first.get(timeout_s=5) for _ in range(4)]
+        assert [first.ack(message) for message in again] == [True] * 4
+        first.commit()
+        assert [store.committed_offset("g", "orders", queue_id) for queue_id in (0, 1)] == [4, 4]
+
+
+def test_an_owner_that_lost_its_queue_does_not_set_the_group_back(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", default_topic_queue_nums=2) as store:
+        put_numbers(store, 8)
+        first = store.consumer("g", "orders", auto_commit=False)
+        first.ack(first.get(timeout_s=5))
+        second = store.consumer("g", "orders", auto_commit=False)
+        assert take(second, 4)
+        second.commit()
+        assert store.committed_offset("g", "orders", 1) == 4
+        first.commit()
+        assert store.committed_offset("g", "orders", 1) == 4
+        with pytest.raises(mqstore.MessageIllegalError):
+            store.consumer("g", "no such letter é")

@@ -65,6 +65,7 @@ COMMENT: /--[^\n\r]*|\/\*(?:[^*]|\*(?!\/))*\*\//
 %ignore /[ \t\r\n\f]+/
 """
 
+_MOST_DIGITS: Final = 20
 _LONG: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -87,6 +88,8 @@ class SqlExpression:
         condition, ``= NULL``, bounds the wrong way round, a comparison of something that is no number. RocketMQ
         ignores whatever follows the first complete condition; here that is an error.
         """
+        if not isinstance(text, str):
+            raise UsageError("an SQL92 expression is text", found=repr(text))
         return cls(text, _compile(text))
 
     def matches(self, properties: Properties) -> bool:
@@ -120,8 +123,6 @@ def _parser() -> Lark:
 def _compile(text: str) -> Evaluate:
     import lark
 
-    if not isinstance(text, str):
-        raise UsageError("an SQL92 expression is text", found=repr(text))
     try:
         tree = _parser().parse(text)
     except lark.exceptions.UnexpectedInput as error:
@@ -181,9 +182,10 @@ def _unquoted(token: Token) -> str:
 
 
 def _integer(children: list[Token]) -> Evaluate:
-    number = int(str(children[0]).rstrip("lL"))
+    digits = str(children[0]).rstrip("lL")
+    number = int(digits) if len(digits) < _MOST_DIGITS else _LONG.stop
     if number not in _LONG:
-        _refuse(f"{number} does not fit 64 bits")
+        _refuse(f"{digits[:_MOST_DIGITS]} does not fit 64 bits")
     return lambda properties: number
 
 
@@ -320,13 +322,13 @@ def _as_number(value: Value, other: Value) -> int | float:
     text = value.strip() if isinstance(other, float | str) else value
     try:
         if isinstance(other, int):
-            if "_" in text or text != text.strip():
+            if "_" in text or text != text.strip() or len(text) > _MOST_DIGITS:
                 raise ValueError
             number = int(text)
             if number not in _LONG:
                 raise ValueError
             return number
-        if "_" in text:
+        if "_" in text or text.lower().lstrip("+-") in ("inf", "infinity", "nan"):
             raise ValueError
         return float(text)
     except ValueError:

@@ -99,6 +99,8 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             number: object = getattr(self, field.name)
+            if field.type in ("str", "bool") and type(number).__name__ != field.type:
+                raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
             if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
                 raise _bad_value(field.name, "a whole number", number)
         for name in (
@@ -109,6 +111,10 @@ class StoreConfig:
             "max_message_size",
             "default_topic_queue_nums",
             "sync_flush_timeout",
+            "flush_interval_commit_log",
+            "flush_interval_consume_queue",
+            "transaction_check_interval",
+            "clean_resource_interval",
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

@@ -25,6 +25,7 @@ from mqstore.status import GetMessageStatus
 from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult
 from mqstore.store.reading import parse_filter
+from mqstore.store.writer import check_topic
 
 if TYPE_CHECKING:
     from mqstore.store.store import Store
@@ -79,6 +80,7 @@ class Consumer:
         if start not in ("earliest", "latest") and (isinstance(start, bool) or not isinstance(start, int)):
             raise errors.UsageError("no such start", expected='"earliest", "latest" or a time in ms', found=repr(start))
         parse_filter(where)
+        check_topic(topic)
         self._store = store
         self.group = group
         self.topic = topic
@@ -88,6 +90,8 @@ class Consumer:
         self._broadcast = broadcast
         self.timeout_s = timeout_s
         self._settings = store.settings.ensure_group(group)
+        # Queues that come later begin after this consumer: it reads them whole.
+        self._first_ends = {(one.topic, one.queue_id): one.max_offset for one in store.queues(topic)}
         self.retry_topic = c.RETRY_PREFIX + group
         self._topics = [topic] if broadcast else [topic, self.retry_topic]
         self._member = None if broadcast else store.groups.join(group, self._topics)
@@ -162,6 +166,7 @@ class Consumer:
                 return None
             key, record = self._buffer.popleft()
             self._taken[record.physical_offset] = (key, record.queue_offset)
+            self._moved.discard(record.physical_offset)  # its queue may have gone and come back
             return record
 
     def _assign_anew_if_others_changed(self) -> None:
@@ -195,8 +200,12 @@ class Consumer:
         if topic == self.retry_topic or self._start == "earliest":
             return 0
         if self._start == "latest":
-            return self._store.max_offset(topic, queue_id)
-        return self._store.offset_at(topic, queue_id, int(self._start)) or 0
+            offset = self._first_ends.get((topic, queue_id), 0)
+        else:
+            offset = self._store.offset_at(topic, queue_id, int(self._start)) or 0
+        if not self._broadcast:  # or whoever comes next would begin somewhere else
+            self._store.commit_offset(self.group, topic, queue_id, offset)
+        return offset
 
     def _fetch(self) -> None:
         """Read ahead in the queues by turns, until one of them has something."""
@@ -325,6 +334,7 @@ class Consumer:
         """
         with self._guard:
             self._check_open()
+            self._assign_anew_if_others_changed()
             for key, progress in self._queues.items():
                 self._commit_one(key, progress)
         self._store.save_progress()

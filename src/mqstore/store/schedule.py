@@ -109,7 +109,7 @@ class ScheduleService:
         """Put the message at ``offset`` into its real queue; False for what cannot be delivered by anybody."""
         unit = queue.unit(offset)
         record = None if unit is None else self._log.record_at(unit.physical_offset, unit.size_bytes)
-        target = None if record is None else _target(record)
+        target = None if record is None else real_target(record)
         if record is None or target is None:
             _log.warning(
                 "delayed message %d of level %d cannot be delivered: %s",
@@ -125,7 +125,8 @@ class ScheduleService:
         return True
 
 
-def _target(record: Record) -> tuple[str, int] | None:
+def real_target(record: Record) -> tuple[str, int] | None:
+    """The topic and queue that a waiting message is meant for, or None when it does not say."""
     properties = record.properties
     topic, queue_id = properties.get(c.PROPERTY_REAL_TOPIC), properties.get(c.PROPERTY_REAL_QID, "")
     if topic is None or not is_legal_topic(topic) or not queue_id.isdecimal() or int(queue_id) > MAX_QUEUE_ID:

@@ -184,8 +184,9 @@ class Settings:
         Raises:
             UsageError: the group's name is empty or holds an ``@``, which separates it from the topic.
         """
-        if not group or "@" in group:
-            raise errors.UsageError("a group's name is empty or holds an @", found=repr(group))
+        given: object = group
+        if not isinstance(given, str) or not given or "@" in given or not given.isprintable():
+            raise errors.UsageError("a group's name is empty, or holds an @ or what cannot be saved", found=repr(given))
         with self._guard:
             file = self._offsets.get()
             key = offset_key(topic, group)
@@ -226,7 +227,8 @@ class Settings:
         Raises:
             UsageError: the name is empty or cannot stand in the names of topics and files.
         """
-        if not group or not is_legal_topic(group) or len(group) > MAX_GROUP_SIZE:
+        given: object = group
+        if not isinstance(given, str) or not given or not is_legal_topic(given) or len(given) > MAX_GROUP_SIZE:
             raise errors.UsageError(
                 "not a name for a group", expected=f"1 to {MAX_GROUP_SIZE} of A-Z a-z 0-9 _ - % |", found=repr(group)
             )

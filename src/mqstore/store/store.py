@@ -27,6 +27,7 @@ from mqstore.store.recovery import Progress
 from mqstore.store.settings import GroupProgress, group_progress
 from mqstore.store.transactions import Transaction, Transactions
 from mqstore.store.view import TIME_MAX_MS
+from mqstore.store.writer import MAX_QUEUE_ID, check_topic
 
 
 class Store:
@@ -273,7 +274,10 @@ class Store:
         """
         queue = self._engine.find_queue(topic, queue_id)
         high = 0 if queue is None else queue.max_offset
-        if not 0 <= offset <= high:
+        check_topic(topic)
+        if type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID:
+            raise errors.UsageError("no such queue", expected=f"0 to {MAX_QUEUE_ID}", found=repr(queue_id))
+        if type(offset) is not int or not 0 <= offset <= high:
             raise errors.UsageError(
                 f"offset outside queue {topic}/{queue_id}",
                 expected=f"0 to {high}",

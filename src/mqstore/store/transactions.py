@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.hosts import decode_host
 from mqstore.layout.record import Record
 from mqstore.store.message import Message, PutResult
-from mqstore.store.schedule import copy_for
+from mqstore.store.schedule import copy_for, real_target
 
 if TYPE_CHECKING:
     from mqstore.store.store import Store
@@ -59,20 +59,20 @@ class Transaction:
 
     def commit(self) -> PutResult:
         """Put the message into its queue. Raises UsageError when the transaction is closed already."""
-        self._close()
-        result = self._transactions.end(self.half.physical_offset, TransactionState.COMMIT)
+        result = self._end(TransactionState.COMMIT)
         assert result is not None
         return result
 
     def rollback(self) -> None:
         """Drop the message. Raises UsageError when the transaction is closed already."""
-        self._close()
-        self._transactions.end(self.half.physical_offset, TransactionState.ROLLBACK)
+        self._end(TransactionState.ROLLBACK)
 
-    def _close(self) -> None:
+    def _end(self, state: TransactionState) -> PutResult | None:
         if self._closed:
             raise errors.UsageError("the transaction is closed already", offset=self.half.physical_offset)
-        self._closed = True
+        result = self._transactions.end(self.half.physical_offset, state)
+        self._closed = True  # not before: what failed can be tried again
+        return result
 
     def __enter__(self) -> Transaction:
         return self
@@ -101,6 +101,9 @@ class Transactions:
         self._ending = threading.Lock()  # for what is closed
         self._checkers: dict[str, Checker] = {}
         self._closed_by: dict[int, int] = {}  # queue offset of a half message: offset of the entry that closes it
+        self._being_closed: set[int] = set()  # queue offsets of half messages whose end is not in the log yet
+        self._copies: dict[int, int] = {}  # physical offset of a half message: that of the copy put in its place
+        self._reading = threading.Lock()
         self._ops_read_to = -1
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mqstore-transactions", daemon=True)
@@ -133,34 +136,44 @@ class Transactions:
         Raises:
             UsageError: no half message is there, it is closed already, or ``state`` decides nothing.
         """
+        if not isinstance(half_physical_offset, int) or state not in (
+            TransactionState.COMMIT,
+            TransactionState.ROLLBACK,
+        ):
+            raise errors.UsageError("no offset, or nothing decided", found=f"{half_physical_offset!r}, {state!r}")
+        while half_physical_offset in self._copies:
+            half_physical_offset = self._copies[half_physical_offset]
         half = self._store.message_at(half_physical_offset)
-        if half is None or half.topic != c.HALF_TOPIC or state is TransactionState.UNKNOWN:
-            raise errors.UsageError("no such half message, or nothing decided", offset=half_physical_offset)
+        if half is None or half.topic != c.HALF_TOPIC or real_target(half) is None:
+            raise errors.UsageError("no such half message", offset=half_physical_offset)
+        self._store.wait_dispatched()
+        self._read_ops()
         if half.queue_offset < (self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0):
             raise errors.UsageError("the transaction is closed already", offset=half_physical_offset)
         return self._end(half, state)
 
     def _end(self, half: Record, state: TransactionState) -> PutResult | None:
         """Close once: whoever comes second, the producer or the check, is refused."""
+        offset = half.queue_offset
         with self._ending:
-            if half.queue_offset in self._closed_by:
+            if offset in self._closed_by or offset in self._being_closed:
                 raise errors.UsageError("the transaction is closed already", offset=half.physical_offset)
-            self._closed_by[half.queue_offset] = 0
+            self._being_closed.add(offset)
         try:
             result = self._commit(half) if state is TransactionState.COMMIT else None
-            body = str(half.queue_offset).encode()
+            body = str(offset).encode()
             entry = self._store.put(Message(c.OP_HALF_TOPIC, body, tags=c.TAG_OF_OP_MESSAGES, queue_id=0))
-        except BaseException:
             with self._ending:
-                del self._closed_by[half.queue_offset]
-            raise
-        with self._ending:
-            self._closed_by[half.queue_offset] = entry.queue_offset
+                self._closed_by[offset] = entry.queue_offset
+        finally:
+            with self._ending:
+                self._being_closed.discard(offset)
         return result
 
     def _commit(self, half: Record) -> PutResult:
-        properties = half.properties
-        topic, queue_id = properties[c.PROPERTY_REAL_TOPIC], int(properties[c.PROPERTY_REAL_QID])
+        target = real_target(half)
+        assert target is not None
+        topic, queue_id = target
         committed = half._replace(prepared_transaction_offset=half.physical_offset)
         flags = half.sys_flag & ~c.SysFlag.TRANSACTION_MASK | c.SysFlag.TRANSACTION_COMMIT
         pending = copy_for(committed, topic, queue_id, self._store.config.store_host, flags)
@@ -201,7 +214,7 @@ class Transactions:
             first_open = None
             while offset < end:
                 if offset not in self._closed_by:
-                    answer = self._ask(offset, now_ms)
+                    answer = None if offset in self._being_closed else self._ask(offset, now_ms)
                     closed += answer is True
                     if answer is None:
                         first_open = offset if first_open is None else first_open
@@ -211,6 +224,10 @@ class Transactions:
 
     def _read_ops(self) -> None:
         """Take in the entries that close half messages, from where they still matter."""
+        with self._reading:
+            self._read_new_ops()
+
+    def _read_new_ops(self) -> None:
         if self._ops_read_to < 0:
             self._ops_read_to = self._store.committed_offset(CHECK_GROUP, c.OP_HALF_TOPIC, 0) or 0
         while True:
@@ -234,24 +251,34 @@ class Transactions:
         if not messages or messages[0].queue_offset != offset:
             return True  # expired
         half = messages[0]
+        if real_target(half) is None:
+            _log.warning("message %d of the half topic does not say where it is meant for: passing over it", offset)
+            return True
         properties = half.properties
         checker = self._checkers.get(properties.get(c.PROPERTY_PGROUP, ""))
         immunity = properties.get(c.PROPERTY_CHECK_IMMUNITY_TIME, "")
         patience_ms = int(immunity) * 1000 if immunity.isdecimal() else self._timeout_ms
         if checker is None or now_ms - half.store_timestamp_ms < patience_ms:
             return None
-        state = checker(half)
-        if state is not TransactionState.UNKNOWN:
-            self._end(half, state)
-            return True
-        self._put_again(half, properties)
+        try:
+            state = checker(half)
+        except Exception as error:  # the application's own; the other transactions must not wait for it
+            _log.error("the checker of %r failed: %r", properties.get(c.PROPERTY_PGROUP), error)
+            return None
+        try:
+            if state in (TransactionState.COMMIT, TransactionState.ROLLBACK):
+                self._end(half, state)
+                return True
+            self._put_again(half, properties)
+        except errors.UsageError:
+            return True  # its producer has closed it meanwhile
         return False
 
     def _put_again(self, half: Record, properties: dict[str, str]) -> None:
         counted = properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
         times = (int(counted) if counted.isdecimal() else 0) + 1
         topic = c.HALF_TOPIC if times <= self._check_max else c.TRANS_CHECK_MAX_TIME_TOPIC
-        self._store.put(
+        copy = self._store.put(
             Message(
                 topic,
                 half.body,
@@ -265,6 +292,8 @@ class Transactions:
             )
         )
         self._end(half, TransactionState.ROLLBACK)
+        if topic == c.HALF_TOPIC:
+            self._copies[half.physical_offset] = copy.physical_offset
 
     def _save_progress(self, half_offset: int) -> None:
         """Everything before ``half_offset`` is closed, and the entries that said so are needed no more."""

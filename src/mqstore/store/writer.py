@@ -47,10 +47,10 @@ def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_leve
     transaction = message.sys_flag & SysFlag.TRANSACTION_MASK
     level = min(message.delay_level, max_delay_level)
     if level > 0:
-        properties[c.PROPERTY_DELAY] = str(level)
+        properties[c.PROPERTY_DELAY] = str(int(level))
         if transaction not in _WITHOUT_OFFSET:
             properties[c.PROPERTY_REAL_TOPIC] = topic
-            properties[c.PROPERTY_REAL_QID] = str(queue_id)
+            properties[c.PROPERTY_REAL_QID] = str(int(queue_id))
             topic, queue_id = c.SCHEDULE_TOPIC, level - 1
     raw = encode_properties(properties)
     topic_raw = topic.encode()
@@ -102,7 +102,7 @@ def _check_numbers(message: Message, queue_id: int) -> None:
         ("born_timestamp_ms", message.born_timestamp_ms or 0, 0, _LONG_MAX),
     )
     for name, value, low, high in limits:
-        if not isinstance(value, int) or not low <= value <= high:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise errors.MessageIllegalError(f"{name} is out of range", expected=f"{low} to {high}", found=repr(value))
 
 
