@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.layout import constants as c
@@ -136,11 +136,8 @@ class Transactions:
         Raises:
             UsageError: no half message is there, it is closed already, or ``state`` decides nothing.
         """
-        if not isinstance(half_physical_offset, int) or state not in (
-            TransactionState.COMMIT,
-            TransactionState.ROLLBACK,
-        ):
-            raise errors.UsageError("no offset, or nothing decided", found=f"{half_physical_offset!r}, {state!r}")
+        if state not in (TransactionState.COMMIT, TransactionState.ROLLBACK):
+            raise errors.UsageError("nothing decided", found=repr(state))
         while half_physical_offset in self._copies:
             half_physical_offset = self._copies[half_physical_offset]
         half = self._store.message_at(half_physical_offset)
