@@ -248,8 +248,8 @@ def main(words: list[str] | None = None) -> list[Cell]:
     cells: list[Cell] = json.loads(kept.read_text("utf-8")) if arguments.add and kept.exists() else []
     for cell in measure(arguments):
         cells.append(cell)
-        kept.write_text(json.dumps(cells, indent=1), encoding="utf-8")  # a run may be broken off
-    text = report(cells, arguments)
+        kept.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")  # a run may be broken off
+    text = report(cells, arguments).rstrip() + "\n"
     (arguments.output / "layouts.md").write_text(text, encoding="utf-8")
     draw(cells, arguments.output / "layouts.svg")
     print(text)
