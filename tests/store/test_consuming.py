@@ -448,3 +448,17 @@ def test_an_owner_that_lost_its_queue_does_not_set_the_group_back(tmp_path: Path
         assert store.committed_offset("g", "orders", 1) == 4
         with pytest.raises(mqstore.MessageIllegalError):
             store.consumer("g", "no such letter é")
+
+
+def test_a_clock_that_steps_back_delivers_nothing_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
+        first = store.put(Message("orders", b"first", queue_id=0))
+        back_ms = first.store_timestamp_ms - 5000
+        monkeypatch.setattr("time.time_ns", lambda: back_ms * 1_000_000)
+        late = store.put(Message("orders", b"late", queue_id=0, delay_level=18))
+        store.wait_dispatched()
+        assert store.deliver_due(back_ms) == 0
+        assert store.deliver_due(late.store_timestamp_ms + 2 * 3600 * 1000 - 1) == 0
+        assert store.deliver_due(late.store_timestamp_ms + 2 * 3600 * 1000) == 1

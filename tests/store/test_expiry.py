@@ -240,3 +240,33 @@ def test_nothing_expires_by_itself_unless_asked_for(tmp_path: Path) -> None:
     assert (config.expire_automatically, config.file_reserved_time) == (True, 48)
     with pytest.raises(mqstore.UsageError, match="delete_when"):
         mqstore.StoreConfig(delete_when="25")
+
+
+def test_by_hand_neither_fresh_files_go_nor_are_puts_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 200)
+        store.flush()
+        expiry_of(store, [0.95])
+        assert store.expire().removed == []
+        store.put(Message("t", b"still taken"))
+
+
+def test_what_was_removed_before_a_failure_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_file = durable.remove_file
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 200)
+        store.flush()
+        third = store.paths.commit_log / names(store)[2]
+
+        def failing(path: Path) -> None:
+            if path == third:
+                raise mqstore.StoreIOError("no", path=path)
+            remove_file(path)
+
+        monkeypatch.setattr(durable, "remove_file", failing)
+        with pytest.raises(mqstore.StoreIOError):
+            store.expire(FAR_MS)
+        monkeypatch.setattr(durable, "remove_file", remove_file)
+        low = store.min_offset("t", 0)
+        assert low > 0
+        assert store.get("t", 0, low).messages[0].physical_offset >= store.min_physical_offset == int(third.name)

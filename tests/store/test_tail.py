@@ -166,3 +166,19 @@ def test_many_threads_fill_each_queue_without_holes(tmp_path: Path) -> None:
         places = sorted((result.physical_offset, result.size_bytes) for result in results)
         for (offset, size), (following, _) in itertools.pairwise(places):
             assert offset + size <= following
+
+
+def test_results_being_made_are_not_shown_to_the_collector(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        seen.extend(one for one in gc.get_objects() if type(one) in (mqstore.PutResult, mqstore.Record))
+
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=1 << 20) as store:
+        store.put(Message("t", b"", queue_id=0))
+        gc.callbacks.append(look)
+        try:
+            assert len(store.put_batch([Message("t", b"x", queue_id=0)] * 3000)) == 3000
+        finally:
+            gc.callbacks.remove(look)
+    assert all(None not in tuple(one) for one in seen if isinstance(one, tuple))

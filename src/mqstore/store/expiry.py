@@ -92,37 +92,45 @@ class Expiry:
 
     def band(self) -> DiskBand:
         """How full the disk is now; the log takes messages again as soon as it is no more FULL."""
+        band = self._measured()
+        self._commit_log.set_disk_full(band is DiskBand.FULL)
+        return band
+
+    def _measured(self) -> DiskBand:
         ratio = self._measure(self._directory) * 100
         config = self._config
         if ratio > config.disk_space_warning_level_ratio:
-            band = DiskBand.FULL
-        elif ratio > config.disk_space_clean_forcibly_ratio:
-            band = DiskBand.FORCED
-        elif ratio > config.disk_max_used_space_ratio:
-            band = DiskBand.CLEANING
-        else:
-            band = DiskBand.CALM
-        self._commit_log.set_disk_full(band is DiskBand.FULL)
-        return band
+            return DiskBand.FULL
+        if ratio > config.disk_space_clean_forcibly_ratio:
+            return DiskBand.FORCED
+        if ratio > config.disk_max_used_space_ratio:
+            return DiskBand.CLEANING
+        return DiskBand.CALM
 
     def run(self, now_ms: int, *, by_hand: bool = False) -> ExpiryReport:
         """One round: remove at most ``delete_file_batch_max`` files if there is a reason to.
 
         Args:
             now_ms: the time to reckon ages by.
-            by_hand: remove files older than ``file_reserved_time`` whatever hour it is.
+            by_hand: remove files older than ``file_reserved_time`` whatever hour it is, and no others however full the
+                disk is; whether messages are taken is not touched.
 
         Raises:
             StoreIOError: a file could not be removed; those before it are gone and all is consistent.
         """
         with self._guard:
-            band = self.band()
-            forced = band in (DiskBand.FORCED, DiskBand.FULL) and self._config.clean_file_forcibly_enable
+            band = self._measured() if by_hand else self.band()
+            forced = (
+                not by_hand and band in (DiskBand.FORCED, DiskBand.FULL) and self._config.clean_file_forcibly_enable
+            )
             reason = self._reason(band, by_hand, now_ms)
-            removed = [] if reason is None else self._remove_log_files(now_ms, forced)
-            before = {(one.topic, one.queue_id): one.min_offset for one in self._queues.all()} if removed else {}
-            if removed:
-                self._follow()
+            before = {(one.topic, one.queue_id): one.min_offset for one in self._queues.all()}
+            log_min = self._log.min_offset
+            try:
+                removed = [] if reason is None else self._remove_log_files(now_ms, forced)
+            finally:
+                if self._log.min_offset > log_min:  # also when only some of them could be removed
+                    self._follow()
             lost = {
                 key: (low, queue.min_offset)
                 for key, low in before.items()

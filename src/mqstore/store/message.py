@@ -22,7 +22,7 @@ class Message:
         properties: user properties; names and values without the characters U+0000 to U+0002.
         queue_id: the queue to append to; None spreads over the topic's queues in turn.
         delay_level: 0 is for at once; 1 to 18 puts it into the schedule topic, due after the time that
-            ``message_delay_level`` gives the level. A broker that opens the store delivers it; mqstore does not yet.
+            ``message_delay_level`` gives the level, and delivered then.
         flag: a 32-bit number the store carries along.
         sys_flag: bits of docs/format/commit-log.md (compression, transaction type, multi tags).
         born_timestamp_ms: when the producer made it; None is now.

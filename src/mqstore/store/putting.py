@@ -40,6 +40,11 @@ class Putting:
         self._on_appended = on_appended
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
+    @property
+    def last_timestamp_ms(self) -> int:
+        """Store time of the newest record."""
+        return self._tail.last_timestamp_ms
+
     def put(self, message: Message) -> PutResult:
         """See :meth:`mqstore.Store.put`."""
         result: PutResult | None = self._tail.put(message)

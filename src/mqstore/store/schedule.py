@@ -94,8 +94,10 @@ class ScheduleService:
             unit = queue.unit(offset)
             if unit is None:
                 break
-            # A due time further away than the whole delay comes from another table of levels or another clock.
-            due_ms = now_ms if unit.tags_code > now_ms + delay_ms else unit.tags_code
+            # A due time further away than the whole delay comes from another table of levels, or from another clock
+            # than the one by which the newest record was stored, which never goes back.
+            furthest_ms = max(now_ms, self._putting.last_timestamp_ms) + delay_ms
+            due_ms = now_ms if unit.tags_code > furthest_ms else unit.tags_code
             if due_ms > now_ms:
                 break
             delivered += self._deliver(queue, offset)

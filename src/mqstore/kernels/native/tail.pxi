@@ -10,9 +10,13 @@ import time as clock
 
 cdef extern from *:
     """
+    /* Not followed by the collector: its items are missing at first, and never refer back to it later. */
     static inline PyObject *mq_new_tuple(PyObject *type, Py_ssize_t size)
     {
-        return ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+        if (made != NULL)
+            PyObject_GC_UnTrack(made);
+        return made;
     }
     static inline const char *mq_utf8(PyObject *text, Py_ssize_t *size)
     {
