@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mqstore import errors
-from mqstore.kafka.damage import Reporter, raise_at_damage, stop_at_damage
+from mqstore.kafka.damage import BatchDamage, Reporter, raise_at_damage, stop_at_damage
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
 from mqstore.layout.kafka.batch import BatchHeader
@@ -68,15 +68,24 @@ def batches_from(
         CorruptBatchError: something else than a batch, unless ``on_damage`` decides to go on behind it.
     """
     first = floor_segment(segments, offset)
+    is_stopped = False
+
+    def note(damage: BatchDamage) -> bool:
+        nonlocal is_stopped
+        is_stopped = not on_damage(damage)
+        return not is_stopped
+
     for number in range(first, len(segments)):
         segment = segments[number]
         start = start_position(segment, offset) if number == first else 0
         # Who passes over damage must not trust the length of a damaged batch to get behind it.
         for position, header, buffer in segment.headers(
-            start, check_crc=on_damage is not raise_at_damage, on_damage=on_damage
+            start, check_crc=on_damage is not raise_at_damage, on_damage=note
         ):
             if header.last_offset >= offset:
                 yield BatchPlace(segment, position, header, buffer)
+        if is_stopped:  # the log ends here, the following segments included
+            return
 
 
 def find_batch(segments: Sequence[Segment], offset: int) -> BatchPlace | None:
