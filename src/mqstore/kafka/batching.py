@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqstore import errors
 from mqstore.kafka.config import KafkaConfig
@@ -63,24 +63,31 @@ def as_kafka_message(message: object) -> KafkaMessage:
             "not a message", expected="KafkaMessage or mqstore.Message", found=type(message).__name__
         )
     other: OtherMessage = message  # type: ignore[assignment]
-    return KafkaMessage(
-        other.topic,
-        other.body,
-        " ".join(other.keys).encode() if other.keys else None,
-        [(name, text.encode()) for name, text in other.properties.items()],
-        other.born_timestamp_ms,
-        other.queue_id or 0,
-    )
+    try:
+        return KafkaMessage(
+            other.topic,
+            other.body,
+            " ".join(other.keys).encode() if other.keys else None,
+            [(name, text.encode()) for name, text in other.properties.items()],
+            other.born_timestamp_ms,
+            other.queue_id or 0,
+        )
+    except (TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise errors.MessageIllegalError(
+            "keys or properties are no text", expected="text that UTF-8 can hold", found=str(error)
+        ) from error
 
 
-def check_message(message: KafkaMessage, config: KafkaConfig) -> None:
-    """Raise MessageIllegalError for what no batch can hold, UsageError for a topic or partition that cannot be."""
+def check_message(message: KafkaMessage, config: KafkaConfig) -> KafkaMessage:
+    """The message with contents that can be looked at twice: an iterator of headers is used up by the first look.
+
+    Raises:
+        MessageIllegalError: it holds what no batch can hold.
+        UsageError: a topic or partition that cannot be.
+    """
     names.partition_directory_name(message.topic, message.partition)
-    for what, data in (("key", message.key), ("value", message.value)):
-        content: object = data
-        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-            raise errors.MessageIllegalError(f"the {what} is not bytes", expected="bytes or None", found=type(data))
-    if config.is_compacted and message.key is None:
+    key, value = _content("key", message.key), _content("value", message.value)
+    if config.is_compacted and key is None:
         raise errors.MessageIllegalError(
             "a message without a key cannot be put into a compacted topic", found=message.topic,
             hint="give it a key, or use cleanup_policy=delete",
@@ -88,10 +95,37 @@ def check_message(message: KafkaMessage, config: KafkaConfig) -> None:
     stamp: object = message.timestamp_ms
     if stamp is not None and (not isinstance(stamp, int) or isinstance(stamp, bool) or not 0 <= stamp <= LONG_MAX):
         raise errors.MessageIllegalError("no such timestamp", expected="0 or later, in ms", found=repr(stamp))
-    for name, data in message.headers:
-        given: tuple[object, object] = (name, data)
-        if not isinstance(given[0], str) or not (given[1] is None or isinstance(given[1], bytes | bytearray)):
-            raise errors.MessageIllegalError("a header is no name with bytes", found=repr(given)[:80])
+    headers = _checked_headers(message.headers) if message.headers != () else ()
+    if headers is message.headers and key is message.key and value is message.value:
+        return message
+    return KafkaMessage(message.topic, value, key, headers, message.timestamp_ms, message.partition)
+
+
+def _content(what: str, data: object) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise errors.MessageIllegalError(f"the {what} is not bytes", expected="bytes or None", found=type(data))
+    return bytes(data)
+
+
+def _checked_headers(headers: object) -> tuple[tuple[str, bytes | None], ...]:
+    if isinstance(headers, str | bytes | Mapping) or not isinstance(headers, Iterable):
+        raise errors.MessageIllegalError(
+            "headers are no pairs", expected="names with bytes, in order", found=type(headers).__name__
+        )
+    return tuple(_checked_header(header) for header in headers)
+
+
+def _checked_header(header: Any) -> tuple[str, bytes | None]:
+    try:
+        name, data = header
+        if isinstance(header, str | bytes) or not isinstance(name, str):
+            raise ValueError
+        name.encode()  # a lone surrogate is no text: written, it would be another name
+    except (TypeError, ValueError):
+        raise errors.MessageIllegalError("a header is no name with bytes", found=repr(header)[:80]) from None
+    return name, _content("header's value", data)
 
 
 def gather(messages: Sequence[KafkaMessage], config: KafkaConfig) -> Iterator[list[int]]:
@@ -119,13 +153,13 @@ def _same_place(one: KafkaMessage, other: KafkaMessage) -> bool:
 def build_batch(
     messages: Sequence[KafkaMessage], config: KafkaConfig, sender: Sender = PLAIN
 ) -> tuple[bytes, list[int]]:
-    """One batch of ``messages`` at offset 0, and the timestamp that each gets."""
+    """One batch of ``messages`` (checked ones) at offset 0, and the timestamp that each gets."""
     now_ms = time.time_ns() // 1_000_000
     appends_time = config.message_timestamp_type == "LogAppendTime"
     kind = TimestampType.LOG_APPEND_TIME if appends_time else TimestampType.CREATE_TIME
     times = [now_ms if appends_time or one.timestamp_ms is None else one.timestamp_ms for one in messages]
     records = [
-        Record(number, times[number], kind, _bytes(one.key), _bytes(one.value), _headers(one))
+        Record(number, times[number], kind, one.key, one.value, tuple(one.headers))
         for number, one in enumerate(messages)
     ]
     batch = encode_batch(
@@ -147,11 +181,3 @@ def following(sender: Sender, count: int) -> Sender:
     return Sender(
         sender.producer_id, sender.producer_epoch, add_sequence(sender.base_sequence, count), sender.is_transactional
     )
-
-
-def _headers(message: KafkaMessage) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((name, _bytes(data)) for name, data in message.headers)
-
-
-def _bytes(data: bytes | bytearray | memoryview | None) -> bytes | None:
-    return None if data is None else bytes(data)

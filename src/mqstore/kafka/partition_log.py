@@ -198,6 +198,23 @@ class PartitionLog:
         with self.lock:
             self._producers.check_epoch(producer_id, producer_epoch)
 
+    def check_appendable(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise what :meth:`append` would raise whatever the batch of this producer: the partition takes none."""
+        with self.lock:
+            self._check_writable()
+            self._producers.check_epoch(producer_id, producer_epoch)
+
+    def next_sequence(self, producer_id: int, producer_epoch: int) -> int:
+        """The number that the next record of a producer gets here; an epoch's first is 0."""
+        with self.lock:
+            return self._producers.next_sequence(producer_id, producer_epoch)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this epoch of a producer has begun a transaction here that has not ended."""
+        with self.lock:
+            known = self._producers.producers.get(producer_id)
+            return known is not None and known.txn_first_offset >= 0 and known.epoch == producer_epoch
+
     @property
     def safe_recovery_point(self) -> int:
         """What may be noted as recovery point: all below is on the device, with the indexes of ended segments.

@@ -15,6 +15,7 @@ from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
+from mqstore.kafka.arguments import check_limits
 from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage
 from mqstore.kafka.leftovers import visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
@@ -356,11 +357,3 @@ class _Tail:
         last = segment.offset_index().floor(LONG_MAX)
         self.position = lookup.start_position(segment, last.offset)
         self.end_offset = segment.base_offset
-
-
-def check_limits(max_messages: int, max_bytes: int) -> None:
-    """Raise UsageError for limits of a get that cannot be meant."""
-    for value in (max_messages, max_bytes):
-        number: object = value
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= LONG_MAX:
-            raise errors.UsageError("no such number of messages or bytes", expected="1 or more", found=repr(value))

@@ -219,6 +219,13 @@ class ProducerStates:
                 hint="the producer was replaced: it must stop",
             )
 
+    def next_sequence(self, producer_id: int, producer_epoch: int) -> int:
+        """The number that the next record of a producer gets; an epoch's first is 0."""
+        known = self.producers.get(producer_id)
+        if known is None or known.epoch != producer_epoch or not known.batches:
+            return 0
+        return add_sequence(known.batches[-1].last_sequence, 1)
+
     @staticmethod
     def _check_sequence(header: BatchHeader, known: Producer) -> None:
         if header.producer_epoch != known.epoch:

@@ -8,42 +8,38 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
-from mqstore import errors, kernels
+from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.findings import Finding
 from mqstore.kafka import data_directory
-from mqstore.kafka.batching import PLAIN, Sender, as_kafka_message, build_batch, check_message, following, gather
 from mqstore.kafka.cleaner import CleanResult, clean
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.data_directory import DataDirectory
 from mqstore.kafka.loading import LoadReport, PartitionLoader
 from mqstore.kafka.maintenance import Maintenance
-from mqstore.kafka.message import KafkaMessage, PutResult
-from mqstore.kafka.partition_log import Appended, PartitionLog
+from mqstore.kafka.partition_log import PartitionLog
 from mqstore.kafka.producer import Producer
 from mqstore.kafka.retention import remove_expired
 from mqstore.kafka.stats import PartitionStats
 from mqstore.kafka.stock import take_data_directory_stock
-from mqstore.kafka.store_reader import StoreReader
+from mqstore.kafka.store_writer import StoreWriter
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.kafka import names
-from mqstore.layout.kafka.batch import decode_header, decode_records
 from mqstore.layout.kafka.checkpoints import TopicPartition
-from mqstore.layout.kafka.control import encode_end_transaction_marker
 from mqstore.layout.kafka.names import PartitionState
 
 _log = logging.getLogger(__name__)
 
 
-class KafkaStore(StoreReader):
+class KafkaStore(StoreWriter):
     """A data directory open for writing. Make one with :func:`mqstore.kafka.open`.
 
     All methods may be called from any thread of the process that opened it. What ``put`` returned can be read at once.
@@ -60,6 +56,7 @@ class KafkaStore(StoreReader):
         self._closed = False
         self._guard = threading.RLock()
         self._newest_producer = -1
+        self._producers: WeakValueDictionary[tuple[int, int], Producer] = WeakValueDictionary()
         self._files = DataDirectory(self.path)
         self._prepare_directory()
         self._lock = StoreLock(self._files.lock_path)
@@ -167,151 +164,6 @@ class KafkaStore(StoreReader):
         if not any(name == topic for name, _ in self._logs):
             self.create_topic(topic)
         return self._ensure_partition(topic, partition)
-
-    # -- writing
-
-    def put(self, message: KafkaMessage | object) -> PutResult:
-        """Store one message, as a batch of its own, and return where.
-
-        The call returns when the message is in the page cache; with ``flush_messages=1`` when it is on the device.
-        A :class:`mqstore.Message` is taken as well (see :func:`mqstore.kafka.batching.as_kafka_message`).
-
-        Raises:
-            MessageIllegalError: the message breaks a limit. Nothing was stored.
-            DiskFullError: no space left. Nothing was stored.
-            NotWritableError: the partition no longer takes messages, because a sync failed.
-            StoreClosedError: the store is closed, or was opened by the parent of this process.
-        """
-        return self.put_batch([message])[0]
-
-    def put_batch(self, messages: Sequence[KafkaMessage | object]) -> list[PutResult]:
-        """Store ``messages`` in order; neighbours of one partition share batches of up to ``batch_size`` bytes.
-
-        All are checked before the first is stored. Raises as :meth:`put`; when the device fails in the middle, the
-        batches before that have been stored, and the error's ``found`` tells how many messages.
-        """
-        return self.put_as([as_kafka_message(message) for message in messages], PLAIN)
-
-    def put_as(self, messages: Sequence[KafkaMessage], sender: Sender) -> list[PutResult]:
-        """:meth:`put_batch` on behalf of ``sender``; all messages of one partition where it numbers its records."""
-        self._check_open()
-        for message in messages:
-            check_message(message, self.config)
-        runs = []
-        for run in gather(messages, self.config):
-            batch, times = build_batch([messages[number] for number in run], self.config, sender)
-            sender = following(sender, len(run))
-            self._check_size(batch)
-            runs.append((run, batch, times))
-        results: list[PutResult] = []
-        for run, batch, times in runs:
-            first = messages[run[0]]
-            try:
-                place = self._append(self._log_for_put(first.topic, first.partition), batch)
-            except errors.MqstoreError as error:
-                if results:
-                    error.found = f"{len(results)} of {len(messages)} messages stored; {error.found}"
-                raise
-            for number, _ in enumerate(run):
-                stamp = place.max_timestamp_ms if place.is_duplicate else times[number]
-                results.append(
-                    PutResult(first.topic, first.partition, place.base_offset + number, stamp, place.is_duplicate)
-                )
-        return results
-
-    def _check_size(self, batch: bytes) -> None:
-        limit = min(self.config.max_message_bytes, self.config.segment_bytes)
-        if len(batch) > limit:
-            raise errors.MessageIllegalError(
-                "the batch is too large", expected=f"at most {limit} bytes", found=len(batch),
-                hint="raise max_message_bytes and segment_bytes, or put less at once",
-            )  # fmt: skip
-
-    def _append(self, log: PartitionLog, batch: bytes) -> Appended:
-        return self._flush_if_due(log, log.append(batch))
-
-    def _flush_if_due(self, log: PartitionLog, place: Appended) -> Appended:
-        if place.last_offset + 1 - log.recovery_point >= self.config.flush_messages:
-            log.flush(place.last_offset + 1)
-        return place
-
-    def append_batch(
-        self,
-        topic: str,
-        partition: int,
-        batch: bytes,
-        *,
-        keep_offsets: bool = False,
-        leader_epoch: int | None = None,
-    ) -> Appended:
-        """Append one batch of the present format as it is: compressed, numbered or transactional.
-
-        Offsets and leader epoch are given here, unless ``keep_offsets`` and ``leader_epoch`` say otherwise. A
-        producer's batch is held against what was seen of it: a repeated one is answered with its first place.
-
-        Raises:
-            CorruptBatchError: its checksum, length or records are wrong. Nothing was stored.
-            MessageIllegalError: it breaks a limit, or its sequence numbers are out of order. Nothing was stored.
-            DiskFullError, NotWritableError, StoreClosedError: as :meth:`put`.
-        """
-        self._check_open()
-        header = decode_header(batch)
-        if header.size != len(batch) or header.magic != 2:
-            raise errors.MessageIllegalError(
-                "not one batch of the present format", expected=f"{len(batch)} bytes, magic 2",
-                found=f"{header.size} bytes, magic {header.magic}",
-            )  # fmt: skip
-        records = decode_records(batch, header, checksum=kernels.crc32c)
-        if self.config.is_compacted and not header.is_control and any(record.key is None for record in records):
-            raise errors.MessageIllegalError("a record without a key cannot be put into a compacted topic", found=topic)
-        log = self._log_for_put(topic, partition)
-        return self._flush_if_due(log, log.append(batch, keep_offsets=keep_offsets, leader_epoch=leader_epoch))
-
-    def producer(self, producer_id: int | None = None, epoch: int = 0) -> Producer:
-        """A producer that numbers its records and can send in transactions.
-
-        Args:
-            producer_id: its number; None is one that no partition knows yet.
-            epoch: one more than that of the producer it replaces.
-        """
-        self._check_open()
-        if producer_id is None:
-            known = [entry.producer_id for log in list(self._logs.values()) for entry in log.producers]
-            with self._guard:
-                producer_id = self._newest_producer = max([self._newest_producer, *known]) + 1
-        return Producer(self, producer_id, epoch)
-
-    def end_transaction(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        commit: bool,
-        coordinator_epoch: int = 0,
-        timestamp_ms: int | None = None,
-    ) -> int:
-        """Append the marker that commits or aborts a producer's open transaction in a partition; the marker's offset.
-
-        Raises:
-            ProducerFencedError: a newer epoch of the producer has been seen.
-        """
-        log = self.partition(topic, partition)
-        with log.lock:
-            log.check_epoch(producer_id, producer_epoch)
-            marker = encode_end_transaction_marker(
-                commit=commit,
-                offset=log.log_end,
-                leader_epoch=log.leader_epoch,
-                timestamp_ms=time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                checksum=kernels.crc32c,
-            )
-            place = log.append(marker)
-        return self._flush_if_due(log, place).base_offset
 
     # -- keeping the log in bounds
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mqstore import errors
 from mqstore.kafka import lookup
+from mqstore.kafka.arguments import check_limits
 from mqstore.kafka.damage import Reporter, raise_at_damage
 from mqstore.kafka.lookup import OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.partition_log import PartitionLog
-from mqstore.kafka.partition_view import check_limits
 from mqstore.kafka.reading import get_records
 from mqstore.kafka.segment import again_if_gone
 from mqstore.layout.kafka.checkpoints import TopicPartition

@@ -1,0 +1,49 @@
+"""Judging what a caller hands over, in one place: numbers that are none, or that cannot be meant, are refused."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqstore import errors
+from mqstore.layout.constants import INT_MAX, LONG_MAX
+from mqstore.layout.kafka import names
+
+LONG_MIN: Final = -LONG_MAX - 1
+SHORT_MAX: Final = (1 << 15) - 1
+
+
+def check_number(name: str, value: object, low: int = 0, high: int = LONG_MAX) -> None:
+    """Raise UsageError when ``value`` is no whole number from ``low`` to ``high``; True and False are none."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise errors.UsageError(f"{name} cannot be meant", expected=f"{low} to {high}", found=repr(value)[:80])
+
+
+def check_numbers(low: int, high: int, **values: object) -> None:
+    """:func:`check_number` of each; None passes, as what was not given."""
+    for name, value in values.items():
+        if value is not None:
+            check_number(name, value, low, high)
+
+
+def check_offsets(**offsets: object) -> None:
+    """:func:`check_numbers` of offsets to look at: those below 0 are only outside of the log."""
+    check_numbers(LONG_MIN, LONG_MAX, **offsets)
+
+
+def check_place(topic: object, partition: object) -> None:
+    """Raise UsageError when these are no topic's name and no partition's number, whether there is one or not."""
+    if not isinstance(topic, str):
+        raise errors.UsageError("a topic's name is text", expected="text", found=repr(topic)[:80])
+    check_number("partition", partition, LONG_MIN)
+
+
+def check_new_partitions(topic: str, partitions: object) -> None:
+    """Raise UsageError when no topic can have this name or this number of partitions."""
+    names.check_topic_name(topic)
+    check_number("partitions", partitions, 1, INT_MAX)
+
+
+def check_limits(max_messages: object, max_bytes: object) -> None:
+    """Raise UsageError for limits of a get that cannot be meant."""
+    check_number("max_messages", max_messages, 1)
+    check_number("max_bytes", max_bytes, 1)
