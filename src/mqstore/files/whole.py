@@ -15,6 +15,7 @@ from mqstore import errors
 
 MAX_BYTES = 256 << 20
 """More than any settings file has; what is longer is no such file."""
+_STEP_BYTES = 1 << 20
 
 
 def read_whole(path: Path, what: str) -> bytes | None:
@@ -42,7 +43,8 @@ def read_whole(path: Path, what: str) -> bytes | None:
                 hint=errors.HINT_FOREIGN,
             )  # fmt: skip
         parts = []
-        while part := os.read(fd, MAX_BYTES):
+        # As much is taken from the allocator as is asked for, however short the file.
+        while part := os.read(fd, min(status.st_size + 1, _STEP_BYTES)):
             parts.append(part)
         return b"".join(parts)
     except OSError as error:
