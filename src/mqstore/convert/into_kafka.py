@@ -9,6 +9,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +20,16 @@ from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.convert.stage import Stage
-from mqstore.convert.topics import target_names
+from mqstore.convert.topics import rocketmq_topic, target_names
 from mqstore.files.pool import FilePool
 from mqstore.kafka.config import KafkaConfig
 from mqstore.layout import constants as c
+from mqstore.layout.config_beans import TopicConfig
 from mqstore.layout.constants import SysFlag
 from mqstore.layout.kafka.codec import decompress
-from mqstore.layout.kafka.constants import Codec
+from mqstore.layout.kafka.constants import Codec, TimestampType
 from mqstore.layout.kafka.names import partition_directory_name
+from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record
 from mqstore.store.message import QueueInfo
 from mqstore.store.view import StoreView
@@ -68,7 +71,7 @@ def to_kafka(
     options = options or ConvertOptions()
     config = kafka_config(options)
     started = time.monotonic()
-    with StoreView(source) as view, Stage(Path(output)) as stage:
+    with StoreView(source) as view, Stage(Path(output), view.paths.root) as stage:
         check_log(view)
         report = ConversionReport(Path(source), Path(output))
         queues = wanted_queues(view, options)
@@ -100,8 +103,14 @@ def kafka_config(options: ConvertOptions) -> KafkaConfig:
 
 
 def wanted_queues(view: StoreView, options: ConvertOptions) -> list[QueueInfo]:
-    """The queues with messages that the options take, by topic and id."""
-    return [one for one in view.queues() if one.count and options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
+    """The queues that the options take, by topic and id.
+
+    Raises:
+        UsageError: there are topics, but none that the options take.
+    """
+    known = view.queues()
+    options.check_topics([one.topic for one in known])
+    return [one for one in known if options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
 
 
 def topic_names(view: StoreView, queues: list[QueueInfo], options: ConvertOptions) -> dict[str, str]:
@@ -110,8 +119,9 @@ def topic_names(view: StoreView, queues: list[QueueInfo], options: ConvertOption
     for queue in queues:
         if "%" in queue.topic and queue.topic not in known:
             first = view.get(queue.topic, queue.queue_id, queue.min_offset, 1).messages
-            former = first[0].properties.get(kafka_origin.TOPIC) if first else None
-            if former is not None:
+            is_former = bool(first) and kafka_origin.former_record(first[0]) is not None
+            former = first[0].properties.get(kafka_origin.TOPIC) if is_former else None
+            if former is not None and rocketmq_topic(former) == queue.topic:
                 known[queue.topic] = former
     return target_names(list(dict.fromkeys(one.topic for one in queues)), options.names, to_rocketmq=False, known=known)
 
@@ -131,14 +141,16 @@ def convert_queue(
     try:
         writer = PartitionWriter(directory, config, reading, writing)
         for message in _messages(view, queue, report, options):
-            offset = _offset(message, writer.end_offset, report)
+            former = kafka_origin.former_record(message)
+            offset = _offset(message.queue_offset if former is None else former.offset, writer.end_offset, report)
             body = _inflated(message)
-            if body is not None:
-                report.lose(Loss.INFLATED_BODIES)
-            if message.properties.get(kafka_origin.TIMESTAMP_TYPE) == "NoTimestampType":
-                report.lose(Loss.TIMESTAMP_TYPE_NONE)
-            writer.append(record_of(message, offset, body=body, original_topic=original))
+            report.lose(Loss.INFLATED_BODIES, body is not None)
+            _note_origin(message, former, report)
+            writer.append(record_of(message, former, offset, body=body, original_topic=original))
             report.add(offset)
+        if not report.records:
+            writer.start_at(queue.min_offset)
+            report.end_offset = queue.min_offset
         writer.close()
     finally:
         reading.close()
@@ -164,12 +176,18 @@ def _messages(view: StoreView, queue: QueueInfo, report: PartitionReport, option
         offset = following
 
 
-def _offset(message: Record, least: int, report: PartitionReport) -> int:
-    """The offset of the record: that of the record it once was, else the queue offset, if these ascend."""
-    wanted = message.queue_offset
-    former = message.properties.get(kafka_origin.OFFSET, "")
-    if former.isdecimal() and len(former) <= 19:
-        wanted = int(former)
+def _note_origin(message: Record, former: KafkaRecord | None, report: PartitionReport) -> None:
+    """Count what of the marks of an earlier conversion is not kept."""
+    if former is None:
+        report.lose(Loss.MISFITS, kafka_origin.has_marks(message))
+        return
+    report.lose(Loss.TIMESTAMP_TYPE_NONE, former.timestamp_type == TimestampType.NONE)
+    topic = message.properties.get(kafka_origin.TOPIC, report.target_topic)
+    report.lose(Loss.FORMER_TOPICS, topic != report.target_topic)
+
+
+def _offset(wanted: int, least: int, report: PartitionReport) -> int:
+    """The offset of the record: that of the record it once was, or the queue offset, if these ascend."""
     if wanted >= least:
         return wanted
     report.lose(Loss.MOVED_OFFSETS)
@@ -198,6 +216,17 @@ def partition_ends(partitions: list[PartitionReport]) -> dict[tuple[str, int], i
     return {(one.target_topic, one.number): one.end_offset for one in partitions if one.end_offset is not None}
 
 
+def _settings(view: StoreView) -> int:
+    """How many settings there are, but for topics of which nothing is set but the queues that they have."""
+    counts: dict[str, int] = {}
+    for queue in view.queues():
+        counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
+    found = view.settings
+    plain = [TopicConfig(topic_name=name, read_queue_nums=n, write_queue_nums=n) for name, n in counts.items()]
+    topics = sum(bool(one.attributes) or replace(one, attributes=None) not in plain for one in found.topics.values())
+    return topics + len(found.subscription_groups) + len(found.delay_offsets)
+
+
 def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
     """Count what the store holds besides its queues."""
     unqueued = 0
@@ -205,6 +234,9 @@ def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
         unqueued += sum(1 for flag in chunk.columns.sys_flag if flag & SysFlag.TRANSACTION_MASK in _WITHOUT_QUEUE)
     if unqueued:
         report.losses[Loss.UNQUEUED_MESSAGES] = unqueued
+    settings = _settings(view)
+    if settings:
+        report.losses[Loss.SETTINGS] = settings
     groups = len(view.progress())
     if groups:
         report.losses[Loss.GROUP_OFFSETS] = groups

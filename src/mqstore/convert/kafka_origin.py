@@ -1,23 +1,32 @@
 """A record of Kafka's inside a message of RocketMQ's (docs/kafka.md, "Moving data").
 
-What has no field of its own over there goes into properties whose names begin with ``KAFKA_``.
+What has no field of its own over there goes into properties whose names begin with ``KAFKA_``. A message with such
+properties counts as a record only if that record would become this very message: what an application has changed, or
+has made up, is an ordinary message.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
-from mqstore.errors import MessageIllegalError
+from mqstore.errors import MessageIllegalError, MqstoreError
 from mqstore.layout import constants as c
 from mqstore.layout import properties as props
+from mqstore.layout.hosts import encode_host
 from mqstore.layout.kafka.constants import TimestampType
 from mqstore.layout.kafka.record import Record
+from mqstore.layout.record import Record as Message
 
+HOST: Final = encode_host("127.0.0.1:0")
+"""Born and store host of messages from Kafka, which keeps neither."""
+PREFIX: Final = "KAFKA_"
 TIMESTAMP_TYPE: Final = "KAFKA_TIMESTAMP_TYPE"
 """``CreateTime``, ``LogAppendTime`` or ``NoTimestampType``; every message from Kafka has it."""
+TIMESTAMP: Final = "KAFKA_TIMESTAMP"
+"""The record's timestamp, where it is negative, as no time of birth can be."""
 OFFSET: Final = "KAFKA_OFFSET"
 """The record's offset, where the queue offset is another."""
 KEY: Final = "KAFKA_KEY"
@@ -37,12 +46,15 @@ TIMESTAMP_TYPES: Final = {
     TimestampType.LOG_APPEND_TIME: "LogAppendTime",
 }
 
+_KINDS: Final = {name: kind for kind, name in TIMESTAMP_TYPES.items()}
 _MAX_KEY_BYTES: Final = 128
 
 
 def packed(record: Record, queue_offset: int, original_topic: str | None) -> tuple[bytes, bytes, bool]:
     """Property string and body of the message that holds ``record``, and whether the body is an envelope."""
     pairs = [(TIMESTAMP_TYPE, TIMESTAMP_TYPES[TimestampType(record.timestamp_type)])]
+    if record.timestamp_ms < 0 and record.timestamp_type != TimestampType.NONE:
+        pairs.append((TIMESTAMP, str(record.timestamp_ms)))
     if original_topic is not None:
         pairs.append((TOPIC, original_topic))
     if record.offset != queue_offset:
@@ -102,35 +114,51 @@ def _envelope(record: Record) -> bytes:
     return json.dumps({**document, "headers": _headers(record.headers)}, separators=(",", ":")).encode()
 
 
-class FormerRecord(NamedTuple):
-    """What a message says of the record that it was made from."""
-
-    timestamp_type: TimestampType
-    offset: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+def born_timestamp_ms(record: Record) -> int:
+    """The time of birth of a record's message."""
+    return max(0, record.timestamp_ms)
 
 
-def former_record(properties: Mapping[str, str], body: bytes) -> FormerRecord | None:
-    """The record that a message was made from; None if it was not made from one, or no longer says so clearly."""
-    by_name = {name: kind for kind, name in TIMESTAMP_TYPES.items()}
-    kind = by_name.get(properties.get(TIMESTAMP_TYPE, ""))
-    if kind is None:
+def has_marks(message: Message) -> bool:
+    """Whether any property of the message has a name that only this module gives."""
+    return PREFIX.encode() in message.properties_raw and any(name.startswith(PREFIX) for name in message.properties)
+
+
+def former_record(message: Message) -> Record | None:
+    """The record that a message was made from; None if it was not made from one, or was changed since."""
+    if TIMESTAMP_TYPE.encode() not in message.properties_raw:
+        return None
+    plain = (message.flag, message.sys_flag, message.reconsume_times, message.prepared_transaction_offset)
+    if any(plain) or not message.born_host_raw == message.store_host_raw == HOST:
         return None
     try:
-        offset = int(properties[OFFSET]) if OFFSET in properties else None
-        if properties.get(ENVELOPE) == "1":
-            held = json.loads(body)
-            key, value = _unpacked(held["key"]), _unpacked(held["value"])
-            headers = held["headers"]
-        else:
-            key = _unpacked(properties[KEY][1:]) if KEY in properties else None
-            value = None if properties.get(NULL_VALUE) == "1" else body
-            headers = json.loads(properties.get(HEADERS, "[]"))
-        return FormerRecord(kind, offset, key, value, tuple((str(name), _unpacked(one)) for name, one in headers))
-    except (ValueError, KeyError, TypeError):
+        record = _record_by_properties(message)
+        if record is None or born_timestamp_ms(record) != message.born_timestamp_ms:
+            return None
+        raw, body, _ = packed(record, message.queue_offset, message.properties.get(TOPIC))
+    except (ValueError, KeyError, TypeError, MqstoreError):
         return None
+    return record if raw == message.properties_raw and body == message.body else None
+
+
+def _record_by_properties(message: Message) -> Record | None:
+    properties, body = message.properties, message.body
+    kind = _KINDS.get(properties.get(TIMESTAMP_TYPE, ""))
+    if kind is None:
+        return None
+    offset = int(properties.get(OFFSET, message.queue_offset))
+    timestamp_ms = -1 if kind is TimestampType.NONE else int(properties.get(TIMESTAMP, message.born_timestamp_ms))
+    if not 0 <= offset <= c.LONG_MAX or not -c.LONG_MAX <= timestamp_ms <= c.LONG_MAX:
+        return None
+    if properties.get(ENVELOPE) == "1":
+        held = json.loads(body)
+        key, value = _unpacked(held["key"]), _unpacked(held["value"])
+        headers = held["headers"]
+    else:
+        key = _unpacked(properties[KEY][1:]) if KEY in properties else None
+        value = None if properties.get(NULL_VALUE) == "1" else body
+        headers = json.loads(properties.get(HEADERS, "[]"))
+    return Record(offset, timestamp_ms, kind, key, value, tuple((str(name), _unpacked(one)) for name, one in headers))
 
 
 def _unpacked(text: str | None) -> bytes | None:

@@ -20,6 +20,7 @@ class LogWriter:
 
     Attributes:
         end_offset: where the next record goes.
+        last_offset: where the newest record lies, -1 before the first.
         last_timestamp_ms: store time of the newest record.
     """
 
@@ -28,6 +29,7 @@ class LogWriter:
         self._file_size = file_size
         self._file: MappedFile | None = None
         self.end_offset = start
+        self.last_offset = -1
         self.last_timestamp_ms = 0
 
     def append(self, message: Mapped, queue_offset: int, store_timestamp_ms: int) -> None:
@@ -43,6 +45,7 @@ class LogWriter:
         sizes = kernels.put_batch(
             file.buffer, position, self._file_size, file.start, store_timestamp_ms, [queue_offset], [message.fields]
         )
+        self.last_offset = self.end_offset
         self.end_offset += sizes[0]
         self.last_timestamp_ms = store_timestamp_ms
 

@@ -5,21 +5,17 @@ What once was a message becomes that message again, and what once was a record t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mqstore.convert import kafka_origin, rocketmq_origin
 from mqstore.convert.rocketmq_origin import FormerMessage
 from mqstore.kernels.api import PreparedMessage
 from mqstore.layout import constants as c
 from mqstore.layout.constants import SysFlag
-from mqstore.layout.hosts import encode_host
 from mqstore.layout.kafka.constants import TimestampType
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record as Message
 from mqstore.layout.record import record_size
-
-HOST: Final = encode_host("127.0.0.1:0")
-"""Born and store host of messages from Kafka, which keeps neither."""
 
 
 class Mapped(NamedTuple):
@@ -32,6 +28,8 @@ class Mapped(NamedTuple):
         physical_offset: its place in the log that it once was in, or -1.
         queued: whether it takes a queue offset.
         enveloped: whether its body is an envelope.
+        misfit: whether the record has marks of a message that it is not, or no longer.
+        former_topic: the topic that the record names as the one it was in as a message.
     """
 
     fields: PreparedMessage
@@ -40,6 +38,8 @@ class Mapped(NamedTuple):
     physical_offset: int
     queued: bool = True
     enveloped: bool = False
+    misfit: bool = False
+    former_topic: str | None = None
 
 
 def message_of(
@@ -63,15 +63,16 @@ def message_of(
     """
     former = rocketmq_origin.former_message(record)
     if former is not None and not rolled_back:
-        return _mapped(former, topic, queue_id, False)
+        return _mapped(former, topic, queue_id)._replace(former_topic=rocketmq_origin.former_topic(record))
     raw, body, enveloped = kafka_origin.packed(record, queue_offset, original_topic)
     flags = SysFlag.TRANSACTION_ROLLBACK if rolled_back else 0
-    born_ms = max(0, record.timestamp_ms)
-    made = FormerMessage(record.timestamp_ms, -1, born_ms, HOST, HOST, 0, flags, 0, 0, raw, body)
-    return _mapped(made, topic, queue_id, enveloped)
+    born_ms, host = kafka_origin.born_timestamp_ms(record), kafka_origin.HOST
+    made = FormerMessage(record.timestamp_ms, -1, born_ms, host, host, 0, flags, 0, 0, raw, body)
+    misfit = former is None and rocketmq_origin.has_marks(record)
+    return _mapped(made, topic, queue_id)._replace(enveloped=enveloped, misfit=misfit)
 
 
-def _mapped(made: FormerMessage, topic: str, queue_id: int, enveloped: bool) -> Mapped:
+def _mapped(made: FormerMessage, topic: str, queue_id: int) -> Mapped:
     topic_raw = topic.encode()
     fields: PreparedMessage = (
         topic_raw,
@@ -81,8 +82,8 @@ def _mapped(made: FormerMessage, topic: str, queue_id: int, enveloped: bool) -> 
         made.flag,
         made.sys_flag,
         made.born_timestamp_ms,
-        made.born_host,
-        made.store_host,
+        made.born_host_raw,
+        made.store_host_raw,
         made.reconsume_times,
         made.prepared_transaction_offset,
         c.MAGIC_V1,
@@ -91,40 +92,42 @@ def _mapped(made: FormerMessage, topic: str, queue_id: int, enveloped: bool) -> 
         len(made.body),
         len(topic_raw),
         len(made.properties_raw),
-        born_host_size=len(made.born_host),
-        store_host_size=len(made.store_host),
+        born_host_size=len(made.born_host_raw),
+        store_host_size=len(made.store_host_raw),
     )
     queued = made.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
-    return Mapped(fields, size, made.store_timestamp_ms, made.physical_offset, queued, enveloped)
+    return Mapped(fields, size, made.store_timestamp_ms, made.physical_offset, queued)
 
 
 def record_of(
-    message: Message, offset: int, *, body: bytes | None = None, original_topic: str | None = None
+    message: Message,
+    former: KafkaRecord | None,
+    offset: int,
+    *,
+    body: bytes | None = None,
+    original_topic: str | None = None,
 ) -> KafkaRecord:
     """The record that stands for ``message`` at ``offset`` of a partition.
 
     Args:
         message: the message.
+        former: the record that it once was, as :func:`kafka_origin.former_record` tells.
         offset: the record's offset.
         body: the body inflated, where that of the message is compressed.
         original_topic: the message's topic, if the record's topic is not that.
     """
-    properties = message.properties
-    former = kafka_origin.former_record(properties, message.body)
     if former is not None:
-        timestamp_ms = -1 if former.timestamp_type is TimestampType.NONE else message.born_timestamp_ms
         # Batches of magic 2 know two kinds of time only.
         kind = max(former.timestamp_type, TimestampType.CREATE_TIME)
-        return KafkaRecord(offset, timestamp_ms, kind, former.key, former.value, former.headers, -1)
+        return former._replace(offset=offset, timestamp_type=kind)
     sys_flag = message.sys_flag
     if body is not None:
         sys_flag &= ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
-    keys = properties.get(c.PROPERTY_KEYS)
     return KafkaRecord(
         offset,
         message.born_timestamp_ms,
         TimestampType.CREATE_TIME,
-        None if keys is None else keys.encode("utf-8", "replace"),
+        rocketmq_origin.key_of(message.properties_raw),
         message.body if body is None else body,
         rocketmq_origin.headers_of(message, sys_flag, original_topic),
         -1,

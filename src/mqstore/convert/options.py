@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mqstore.errors import UsageError
+
+_MAX_NAMES: Final = 20
 
 
 class Aborted(str, enum.Enum):
@@ -48,6 +50,15 @@ class ConvertOptions:
             re.compile(self.topics or "")
         except re.error as error:
             raise UsageError("not a regular expression", found=f"{self.topics!r}: {error}") from None
+
+    def check_topics(self, known: Iterable[str]) -> None:
+        """Raise UsageError when there are topics, of which :attr:`topics` matches none."""
+        names = sorted(set(known))
+        if self.topics is not None and names and not any(re.fullmatch(self.topics, name) for name in names):
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            raise UsageError(
+                "no topic matches", expected=f"one of {', '.join(names[:_MAX_NAMES])}{more}", found=self.topics
+            )
 
     def wants(self, topic: str, internal: bool) -> bool:
         """Whether a topic is to be converted; ``internal`` says that brokers keep it for themselves."""

@@ -56,6 +56,11 @@ class PartitionWriter:
         self._waiting_bytes += size
         self.end_offset = record.offset + 1
 
+    def start_at(self, offset: int) -> None:
+        """Begin the log at ``offset``, with an empty segment, where no record is to come."""
+        self._segment = self._roll(offset)
+        self.end_offset = offset
+
     def _fits(self, record: Record, size_bytes: int) -> bool:
         """Whether the record can be in one batch with those that wait."""
         first = self._waiting[0]

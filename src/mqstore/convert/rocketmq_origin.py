@@ -1,7 +1,8 @@
 """A message of RocketMQ's inside a record of Kafka's (docs/kafka.md, "Moving data").
 
 The properties become headers, in their order. What has no field of its own over there goes into headers whose names
-begin with ``rmq.``.
+begin with ``rmq.``. A record with such headers counts as a message only if that message would become this very record:
+what an application has changed, or has made up, is an ordinary record.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from mqstore.errors import MqstoreError
-from mqstore.layout.constants import HOST_V4_SIZE, MAX_PROPERTIES_SIZE, SysFlag
+from mqstore.layout import properties as props
+from mqstore.layout.constants import HOST_V4_SIZE, MAX_PROPERTIES_SIZE, PROPERTY_KEYS, SysFlag
 from mqstore.layout.hosts import decode_host, encode_host
+from mqstore.layout.kafka.constants import TimestampType
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record as Message
 
@@ -45,7 +48,9 @@ _NUMBERS: Final = {
 }
 
 
-def headers_of(message: Message, sys_flag: int, original_topic: str | None) -> tuple[tuple[str, bytes | None], ...]:
+def headers_of(
+    message: Message | FormerMessage, sys_flag: int, original_topic: str | None
+) -> tuple[tuple[str, bytes | None], ...]:
     """The headers that hold all of ``message`` but its key, value, times of birth and queue offset."""
     headers = [
         (STORE_TIMESTAMP, str(message.store_timestamp_ms)),
@@ -103,8 +108,8 @@ class FormerMessage(NamedTuple):
     store_timestamp_ms: int
     physical_offset: int
     born_timestamp_ms: int
-    born_host: bytes
-    store_host: bytes
+    born_host_raw: bytes
+    store_host_raw: bytes
     flag: int
     sys_flag: int
     reconsume_times: int
@@ -113,8 +118,34 @@ class FormerMessage(NamedTuple):
     body: bytes
 
 
+def has_marks(record: KafkaRecord) -> bool:
+    """Whether any header of the record has a name that only this module gives."""
+    return any(name.startswith(PREFIX) for name, _ in record.headers)
+
+
+def key_of(properties_raw: bytes) -> bytes | None:
+    """The key of a message's record: its ``KEYS``."""
+    keys = props.parse(properties_raw).get(PROPERTY_KEYS)
+    return None if keys is None else keys.encode("utf-8", "replace")
+
+
+def former_topic(record: KafkaRecord) -> str | None:
+    """The topic that a record from RocketMQ names as its former one."""
+    raw = dict(record.headers).get(TOPIC)
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
 def former_message(record: KafkaRecord) -> FormerMessage | None:
-    """The message that a record was made from; None if it was not made from one, or no longer says so clearly."""
+    """The message that a record was made from; None if it was not made from one, or was changed since."""
+    if not has_marks(record) or record.timestamp_type != TimestampType.CREATE_TIME:
+        return None
+    former = _message_by_headers(record)
+    if former is None or key_of(former.properties_raw) != record.key:
+        return None
+    return former if headers_of(former, former.sys_flag, former_topic(record)) == record.headers else None
+
+
+def _message_by_headers(record: KafkaRecord) -> FormerMessage | None:
     own = {name: value or b"" for name, value in record.headers if name.startswith(PREFIX)}
     if STORE_TIMESTAMP not in own or record.value is None:
         return None

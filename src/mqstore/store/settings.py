@@ -127,6 +127,11 @@ class Settings:
         return sorted(known)
 
     @property
+    def subscription_groups(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """The consumer groups by name, as in ``subscriptionGroup.json``."""
+        return self._groups.get().groups
+
+    @property
     def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
         """Saved offsets: (topic, group) to queue id to next offset."""
         return {split_offset_key(key): queues for key, queues in self._offsets.get().offsets.items()}

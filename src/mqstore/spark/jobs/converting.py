@@ -15,6 +15,7 @@ import heapq
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mqstore import errors
 from mqstore.convert import into_kafka as kafka_side
 from mqstore.convert import into_rocketmq as rocketmq_side
-from mqstore.convert.into_rocketmq import FIRST_TIME_MS, Next, PartitionReader, Reach, ordered
+from mqstore.convert.into_rocketmq import FIRST_TIME_MS, Next, ordered
 from mqstore.convert.log_writer import LogWriter
 from mqstore.convert.options import ConvertOptions
+from mqstore.convert.partition_reader import PartitionReader, Reach
 from mqstore.convert.partition_writer import finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.convert.stage import Stage
@@ -75,7 +77,7 @@ def convert(
     started = time.monotonic()
     source, output = Path(source).absolute(), Path(output).absolute()
     report = ConversionReport(source, output)
-    with Stage(output) as stage:
+    with Stage(output, source) as stage:
         if StorePaths(source).looks_like_store():
             _to_kafka(spark, stage.root, report, options)
         else:
@@ -195,24 +197,24 @@ class _MergeWork(NamedTuple):
                         report.add(queue_offset)
         return report, blocks
 
-    def write(self, task: tuple[FilePlan, list[PartitionReport]]) -> dict[int, int]:
-        """Write one file; how many messages of each partition got a later time than their own."""
+    def write(self, task: tuple[FilePlan, list[PartitionReport]]) -> Counter[tuple[int, Loss]]:
+        """Write one file; what its messages lost by it, by partition and kind."""
         plan, reports = task
-        later: dict[int, int] = {}
+        lost: Counter[tuple[int, Loss]] = Counter()
         own = self.log / f".{uuid.uuid4().hex}"
         durable.make_directories(own)
         with KafkaView(self.source) as view, LogWriter(own, self.file_size, plan.start) as writer:
             for one in self._merged(view, plan, reports):
                 stored_ms = max(one.time_ms, plan.not_before_ms)
                 writer.append(one.message, one.queue_offset if one.message.queued else 0, stored_ms)
-                if 0 <= one.message.store_timestamp_ms < stored_ms:
-                    later[one.source] = later.get(one.source, 0) + 1
+                lost[one.source, Loss.LATER_TIMES] += 0 <= one.message.store_timestamp_ms < stored_ms
+                lost[one.source, Loss.MOVED_IN_LOG] += one.message.physical_offset not in (-1, writer.last_offset)
             if not plan.is_last:
                 writer.close_file()
         name = f"{plan.start:020d}"
         os.replace(own / name, self.log / name)
         copying.remove_tree(own)
-        return later
+        return lost
 
     def _merged(self, view: KafkaView, plan: FilePlan, reports: list[PartitionReport]) -> Iterator[Next]:
         """The messages of all blocks by time; those of one partition in their own order."""
@@ -269,15 +271,16 @@ def _to_rocketmq(
     with KafkaView(report.source) as view:
         partitions = rocketmq_side.wanted_partitions(view, options)
         names = rocketmq_side.topic_names(partitions, options)
+        rocketmq_side.note_what_is_left(partitions, report)
     empty = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]
     block_bytes = min(block_bytes, max(1, sizes.commit_log // 8))
     work = _MergeWork(report.source, paths.commit_log, sizes.commit_log, options, block_bytes)
     measured = run_tasks(spark, work.measure, list(enumerate(empty)))
     report.partitions = [one for one, _ in measured]
     plans = plan_files([blocks for _, blocks in measured], sizes.commit_log)
-    for later in run_tasks(spark, work.write, [(plan, empty) for plan in plans]):
-        for source, count in later.items():
-            report.partitions[source].lose(Loss.LATER_TIMES, count)
+    for lost in run_tasks(spark, work.write, [(plan, empty) for plan in plans]):
+        for (source, loss), count in lost.items():
+            report.partitions[source].lose(loss, count)
     for left in paths.commit_log.glob(".*"):  # of attempts that were ended
         copying.remove_tree(left)
     durable.sync_directory(paths.commit_log)
