@@ -11,14 +11,16 @@ from mqstore.files.whole import mode_of, read_whole
 from mqstore.findings import Finding, Severity
 from mqstore.kafka.check_derived import SNAPSHOT, DerivedCheck, check_snapshot
 from mqstore.kafka.check_log import REOPEN, LogCheck
+from mqstore.kafka.leftovers import SwapSegment
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.producer_state import ProducerStates
+from mqstore.kafka.segment import Segment
 from mqstore.kafka.stock import PartitionStock
 from mqstore.kafka.transactions import load_snapshot
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import EpochEntry, TopicPartition, decode_offsets
-from mqstore.layout.kafka.names import FileKind
+from mqstore.layout.kafka.names import FileKind, FileStage
 
 Report = Callable[[Finding], None]
 
@@ -88,7 +90,7 @@ class _PartitionCheck:
                     Severity.ERROR, "log", segment.path(), f"could not be read: {error.message}", repair=error.hint
                 )
                 continue
-            DerivedCheck(self._report, facts, is_last).check()
+            DerivedCheck(self._report, facts, is_last, _pending(stock, segment)).check()
         end = max(walk.end_offset, segments[-1].base_offset if segments else 0)
         for offset in stock.files[FileKind.SNAPSHOT]:
             if offset not in stock.logs:
@@ -154,6 +156,13 @@ class _PartitionCheck:
             self._add(Severity.WARNING, "producers", path, error.message, error.expected, error.found, SNAPSHOT)
             return
         check_snapshot(self._report, str(path), data, states, is_complete)
+
+
+def _pending(stock: PartitionStock, segment: Segment) -> set[FileKind]:
+    """The kinds of a segment's files that a cleaning has yet to give their names; its log has its own already."""
+    if isinstance(segment, SwapSegment):
+        return set()
+    return {file.kind for file in stock.leftovers if (file.offset, file.stage) == (segment.base_offset, FileStage.SWAP)}
 
 
 def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int, int]], report: Report) -> None:

@@ -7,7 +7,7 @@ Brokers write entries that are no batch's last offset, and those are sound.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from mqstore import errors
 from mqstore.findings import Finding, Severity
@@ -26,7 +26,11 @@ _EMPTY_IS_ODD_FROM_BYTES = 64 << 10
 class DerivedCheck:
     """Reports what is wrong with the derived files of one segment."""
 
-    def __init__(self, report: Callable[[Finding], None], facts: SegmentFacts, is_last: bool) -> None:
+    def __init__(
+        self, report: Callable[[Finding], None], facts: SegmentFacts, is_last: bool, pending: Container[FileKind] = ()
+    ) -> None:
+        """``pending`` are the kinds that a cleaning has not given their names yet."""
+        self._pending = pending
         self._report = report
         self._facts = facts
         self._segment = facts.segment
@@ -52,6 +56,8 @@ class DerivedCheck:
             (FileKind.TIME_INDEX, self._times),
             (FileKind.TXN_INDEX, self._aborted),
         ):
+            if kind in self._pending:
+                continue
             try:
                 data = self._segment.read_file(kind)
                 if data is None and kind is not FileKind.TXN_INDEX:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from mqstore.files import durable
 from mqstore.files.pool import FilePool
+from mqstore.kafka.lookup import start_position
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.names import FileKind, FileStage, SegmentFile
 
 _log = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ def _next_offset(directory: Path, base_offset: int, pool: FilePool) -> int:
     """One past the last offset of a replacement's log."""
     segment = SwapSegment(directory, base_offset, pool)
     end = base_offset
-    for chunk in segment.scan(check_crc=False):
+    for chunk in segment.scan(start_position(segment, LONG_MAX), check_crc=False):
         end = chunk.columns.last_offset[chunk.columns.count - 1] + 1
     segment.forget()
     return end

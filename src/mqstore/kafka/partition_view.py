@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
 from mqstore.kafka.arguments import check_limits
-from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage
+from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage, stop_at_damage
 from mqstore.kafka.leftovers import visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
@@ -27,6 +27,7 @@ from mqstore.kafka.stock import PartitionStock, take_partition_stock
 from mqstore.kafka.transactions import aborted_between, producers_at, replay
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
+from mqstore.layout.kafka.batch import decode_header
 from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, decode_topic_id
 from mqstore.layout.kafka.producer_snapshot import ProducerEntry
 from mqstore.layout.kafka.record import Record
@@ -106,24 +107,40 @@ class PartitionView:
         """The segments in order, with all that their logs hold: whatever lies behind the last whole batch as well."""
         with self._guard:
             self._refresh()
-            wanted = (base for base in self._stock.logs if self._only is None or base == self._only)
-            return [Segment(self.directory, base, self._pool) for base in wanted]
+            kinds = [(base, type(segment)) for base, segment in sorted(self._segments.items())]
+            return [kind(self.directory, base, self._pool) for base, kind in kinds]
 
-    def _refresh(self) -> None:
+    def _directory_stamp(self) -> tuple[int, int]:
         try:
             status = os.stat(self.directory)
         except OSError as error:
             raise errors.from_os_error(error, "look at directory", self.directory) from error
-        stamp = (status.st_ino, status.st_mtime_ns)
+        return status.st_ino, status.st_mtime_ns
+
+    def _refresh(self) -> None:
+        stamp = self._directory_stamp()
         if stamp == self._stamp:
             return
-        is_settled = time.time_ns() - status.st_mtime_ns > _TRUSTED_AGE_NS
         with self._guard:
-            self._stock = take_partition_stock(self.directory)
+            self._stock = self._list_files()
             self._warn()
             visible = visible_segments(self._stock, self._pool)
             self._keep({base: kind for base, kind in visible.items() if self._only is None or base == self._only})
-            self._stamp = stamp if is_settled else (-1, -1)
+            self._stamp = stamp if _is_settled(stamp) else (-1, -1)
+
+    def _list_files(self) -> PartitionStock:
+        """The files of the directory, listed anew until they stay the same.
+
+        A file that is renamed while a long directory is being listed may be missed under both names.
+        """
+        found = take_partition_stock(self.directory)
+        for _ in range(TRIES):
+            if _is_settled(self._directory_stamp()):
+                break
+            before, found = found, take_partition_stock(self.directory)
+            if before == found:
+                break
+        return found
 
     def _keep(self, wanted: dict[int, type[Segment]]) -> None:
         for base, segment in list(self._segments.items()):
@@ -144,22 +161,17 @@ class PartitionView:
     @property
     def log_start_offset(self) -> int:
         """First offset that may be read: the first segment's base offset, or later where records were deleted."""
-        segments = self.segments()
-        return max(self._checkpointed_start(), segments[0].base_offset if segments else 0)
+        return self._again(lambda: self._range(Isolation.READ_UNCOMMITTED).start)
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
-        segments = self.segments()
-        return max(self._tail.end_offset, self._checkpointed_start()) if segments else self._checkpointed_start()
+        return self._again(lambda: self._range(Isolation.READ_UNCOMMITTED).end)
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of the oldest open transaction, the log end without one: where committed records end."""
-        with self._guard:
-            end = self.log_end_offset
-            first_open = self._producer_states(end).first_open_offset
-        return end if first_open is None else min(max(first_open, self.log_start_offset), end)
+        return self._again(lambda: self._range(Isolation.READ_COMMITTED).end)
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
@@ -180,10 +192,19 @@ class PartitionView:
     # -- records
 
     def _range(self, isolation: Isolation) -> LogRange:
-        segments, start, end = self.segments(), self.log_start_offset, self.log_end_offset
-        if isolation is Isolation.READ_UNCOMMITTED:
-            return LogRange(segments, start, end)
-        return LogRange(segments, start, self.last_stable_offset, self.aborted_transactions)
+        with self._guard:
+            # Both of one moment: a segment that comes up in between would be passed over by who goes on from the end.
+            segments = self._list_segments()
+            noted_start = self._checkpointed_start()
+            start = max(noted_start, segments[0].base_offset if segments else 0)
+            end = max(self._tail.end_offset, noted_start) if segments else noted_start
+            if isolation is Isolation.READ_UNCOMMITTED:
+                return LogRange(segments, start, end)
+            return LogRange(segments, start, self._stable(segments, start, end), self.aborted_transactions)
+
+    def _stable(self, segments: list[Segment], start: int, end: int) -> int:
+        first_open = self._producer_states(segments, end).first_open_offset
+        return end if first_open is None else min(max(first_open, start), end)
 
     def get(
         self,
@@ -273,19 +294,24 @@ class PartitionView:
     ) -> Iterator[tuple[Segment, Chunk]]:
         """The batches as columns, a megabyte of log at a time, for the kernels.
 
-        The first and the last chunk may hold batches before ``start`` and from ``end`` (exclusive) on.
+        The last chunk may hold batches from ``end`` (exclusive) on.
         """
-        segments = self.segments()
-        first = max(start or 0, self.log_start_offset)
-        for number in range(lookup.floor_segment(segments, first), len(segments)):
-            segment = segments[number]
-            if end is not None and segment.base_offset >= end:
-                return
-            position = lookup.start_position(segment, first) if segment.base_offset < first else 0
-            for chunk in segment.chunks(position, check_crc=check_crc, on_damage=on_damage):
-                yield segment, chunk
-                if end is not None and chunk.columns.last_offset[chunk.columns.count - 1] >= end - 1:
+
+        def walk(offset: int) -> Iterator[tuple[BatchPlace, tuple[Segment, Chunk]]]:
+            log = self._range(Isolation.READ_UNCOMMITTED)
+            first = max(offset, log.start)
+            for number in range(lookup.floor_segment(log.segments, first), len(log.segments)):
+                segment = log.segments[number]
+                if end is not None and segment.base_offset >= end:
                     return
+                position = _position_of(segment, first) if segment.base_offset < first else 0
+                for chunk in segment.chunks(position, check_crc=check_crc, on_damage=on_damage):
+                    last = decode_header(chunk.buffer, chunk.columns.position[chunk.columns.count - 1])
+                    yield BatchPlace(segment, chunk.position + last.position, last, chunk.buffer), (segment, chunk)
+                    if end is not None and last.last_offset >= end - 1:
+                        return
+
+        yield from self._resumed(walk, start or 0)
 
     # -- look-up
 
@@ -303,23 +329,46 @@ class PartitionView:
 
     def aborted_transactions(self, start: int | None = None, end: int | None = None) -> list[AbortedTransaction]:
         """The aborted transactions with records from ``start`` to ``end`` (exclusive), by their markers' offsets."""
-        log_end = self.log_end_offset
-        stop = log_end if end is None else end
-        return self._again(lambda: aborted_between(self.stock, self.segments(), start or 0, stop, log_end))
+
+        def find() -> list[AbortedTransaction]:
+            log = self._range(Isolation.READ_UNCOMMITTED)
+            stop = log.end if end is None else end
+            return aborted_between(self._stock, log.segments, start or 0, stop, log.end)
+
+        return self._again(find)
 
     def producers(self) -> list[ProducerEntry]:
         """What the log tells of its producers, up to its end."""
-        with self._guard:
-            return self._producer_states(self.log_end_offset).entries()
 
-    def _producer_states(self, end: int) -> ProducerStates:
-        segments = self.segments()
-        states = self._producers
+        def look() -> list[ProducerEntry]:
+            with self._guard:
+                log = self._range(Isolation.READ_UNCOMMITTED)
+                return self._producer_states(log.segments, log.end).entries()
+
+        return self._again(look)
+
+    def _producer_states(self, segments: Sequence[Segment], end: int) -> ProducerStates:
+        states, self._producers = self._producers, None
         if states is None or states.end_offset > end:
-            states = self._producers = producers_at(self._stock, segments, end)
+            states = producers_at(self._stock, segments, end)
         elif states.end_offset < end:
             replay(states, segments[lookup.floor_segment(segments, states.end_offset) :], end)
+        self._producers = states  # not one that a vanishing segment has left half-way
         return states
+
+
+def _is_settled(stamp: tuple[int, int]) -> bool:
+    return time.time_ns() - stamp[1] > _TRUSTED_AGE_NS
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    """Position of the batch that holds ``offset``, or the first behind it; the segment's end without one."""
+    start = lookup.start_position(segment, offset)
+    for position, header, _ in segment.headers(start, on_damage=stop_at_damage):
+        if header.last_offset >= offset:
+            return position
+        start = position + header.size
+    return start
 
 
 class _Tail:

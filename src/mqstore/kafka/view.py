@@ -19,11 +19,12 @@ from mqstore.kafka.damage import Reporter, raise_at_damage
 from mqstore.kafka.lookup import OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.partition_view import PartitionView
+from mqstore.kafka.segment import again_if_gone
 from mqstore.kafka.stats import PartitionStats, partition_stats
 from mqstore.kafka.stock import take_data_directory_stock, take_partition_stock
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import TopicPartition, decode_meta_properties, decode_offsets
-from mqstore.layout.kafka.names import FileKind, PartitionState
+from mqstore.layout.kafka.names import PartitionState
 from mqstore.layout.kafka.producer_snapshot import ProducerEntry
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 from mqstore.status import GetMessageStatus
@@ -259,7 +260,7 @@ class KafkaView:
 
     def stats(self) -> list[PartitionStats]:
         """Figures of every partition, ordered by topic and number. Reads every batch's header."""
-        return [partition_stats(partition) for partition in self.partitions()]
+        return [again_if_gone(partial(partition_stats, partition)) for partition in self.partitions()]
 
     def check(self) -> list[Finding]:
         """Everything that is wrong, partition by partition; nothing is changed."""
@@ -278,8 +279,3 @@ class KafkaView:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def segment_paths(partition: PartitionView) -> list[Path]:
-    """The ``.log`` files of a partition, in order."""
-    return [partition.stock.path(base, FileKind.LOG) for base in partition.stock.logs]
