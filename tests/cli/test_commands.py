@@ -275,4 +275,4 @@ def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Pa
         assert json.loads(child.stdout.readline())["queueOffset"] == 31
     child.send_signal(signal.SIGINT)
     rest, error = child.communicate(timeout=20)
-    assert (child.returncode, rest, error) == (130, b"", b"")
+    assert (child.returncode, rest, error) == (130, b"", b"interrupted\n")

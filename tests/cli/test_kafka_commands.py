@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,17 +144,61 @@ def test_dump_filters(golden_kafka: Path, expected_kafka: dict[str, Lines]) -> N
         (["recover", "nothing"], 1),
         (["convert", "nothing", "--output", "OUT"], 1),
         (["convert", "DATA", "--output", "OUT", "--topic-name", "x"], 2),
+        (["convert", "DATA", "--output", "OUT", "--topics", "nosuch"], 2),
+        (["convert", "DATA", "--output", "OUT", "--codec", "junk"], 2),
+        (["convert", "DATA", "--output", "OUT", "--master", "junk"], 2),
+        (["convert", "DATA", "--output", "DATA/out"], 2),
     ],
 )
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_what_cannot_be(golden_kafka: Path, tmp_path: Path, arguments: list[str], code: int, style: str) -> None:
     places = {"DATA": str(golden_kafka), "OUT": str(tmp_path / "out"), "nothing": str(tmp_path / "nothing")}
-    result = run(*(places.get(one, one) for one in arguments), "--format", style, code=code)
+    words = (one.replace("DATA", str(golden_kafka)) if one.startswith("DATA/") else one for one in arguments)
+    result = run(*(places.get(one, one) for one in words), "--format", style, code=code)
     if style == "json":
         assert json.loads(result.stdout)["error"]["message"]
     else:
         assert "error: " in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stats", ""],
+        ["dump", ""],
+        ["check", ""],
+        ["recover", ""],
+        ["recover", "x", "--output", ""],
+        ["reindex", "", "--in-place"],
+        ["convert", "", "--output", "x"],
+        ["convert", "x", "--output", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(arguments: list[str]) -> None:
+    assert "the path names nothing" in run(*arguments, code=2).stderr
+
+
+@pytest.mark.parametrize("when", ["while commands are loaded", "in a command"])
+def test_an_interrupt_is_told_in_one_line(tmp_path: Path, when: str) -> None:
+    """The interrupt comes as one does from a terminal, at a place that the test chooses."""
+    target = "mqstore.cli.app.build_app" if when.startswith("while") else "mqstore.kafka.view.KafkaView.__init__"
+    module, _, function = target.rpartition(".")
+    script = f"""
+import os, signal, sys, importlib, functools
+import mqstore.cli.app, mqstore.kafka.view
+def interrupted(*args):
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+owner = functools.reduce(getattr, {module.split(".")[1:]!r}, mqstore)
+setattr(owner, {function!r}, interrupted)
+from mqstore.cli import main
+sys.argv = ["mqstore", "kafka", "convert", {str(tmp_path)!r}, "--output", {str(tmp_path / "out")!r}]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_damage(golden_kafka: Path, tmp_path: Path) -> None:

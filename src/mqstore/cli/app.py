@@ -16,6 +16,7 @@ import typer
 
 import mqstore
 from mqstore import errors, kernels
+from mqstore.cli import EXIT_INTERRUPTED
 from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = (
@@ -87,7 +88,8 @@ def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]
             TextOutput().error(errors.from_os_error(error, "write the output", "standard output"))
             code = exit_on_error
         except KeyboardInterrupt:
-            code = 130
+            sys.stderr.write("interrupted\n")
+            code = EXIT_INTERRUPTED
         raise typer.Exit(code)
 
     # Typer reads the parameters from the signature; the answer is not one of them.

@@ -7,14 +7,26 @@ from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import BeginOption, EndOption, FormatOption, StorePath, TopicOption, WhereOption, parse_time
+from mqstore.cli.options import (
+    BeginOption,
+    EndOption,
+    FormatOption,
+    StorePath,
+    TopicOption,
+    WhereOption,
+    check_master,
+    parse_path,
+    parse_time,
+)
 from mqstore.cli.output import Format, make_output, size_text
 from mqstore.store.view import StoreView
 
 
 def run(
     store: StorePath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the Parquet files.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PATH", help="Directory for the Parquet files.", parser=parse_path)
+    ],
     topic: TopicOption = None,
     where: WhereOption = None,
     begin: BeginOption = None,
@@ -34,7 +46,7 @@ def run(
         "startingTimestamp": None if begin is None else str(parse_time(begin, 0)),
         "endingTimestamp": None if end is None else str(parse_time(end, 0) + 1),
     }
-    session = mqspark.session(master, "mqstore export")
+    session = mqspark.session(check_master(master), "mqstore export")
     try:
         result = mqspark.jobs.export(
             session,

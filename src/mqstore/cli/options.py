@@ -12,7 +12,18 @@ import typer
 from mqstore import errors
 from mqstore.cli.output import Format
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Directory of the store: it holds commitlog/.")]
+
+def parse_path(text: str) -> Path:
+    """A path, which must not be empty: nothing would mean the working directory."""
+    if not text:
+        raise typer.BadParameter("the path names nothing")
+    return Path(text)
+
+
+StorePath = Annotated[
+    Path,
+    typer.Argument(metavar="STORE", help="Directory of the store: it holds commitlog/.", parser=parse_path),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="Tables for people, or JSON for programs.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 QueueOption = Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue of the topic.")]
@@ -30,6 +41,17 @@ BeginOption = Annotated[
 EndOption = Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before: as --begin.")]
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[#T ](\d\d:\d\d:\d\d)(?:[:.](\d{1,3}))?)?Z?")
+
+
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[\d+, *\d+, *\d+\]|yarn|(spark|k8s|mesos)://.+")
+
+
+def check_master(master: str) -> str:
+    """``master``, if Spark can make sense of it; otherwise a UsageError, where Spark would print pages."""
+    if _MASTER.fullmatch(master) is None:
+        expected = "local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        raise errors.UsageError("not the master of a Spark cluster", found=repr(master), expected=expected)
+    return master
 
 
 def parse_time(text: str | None, default: int) -> int:

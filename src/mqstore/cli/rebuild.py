@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, StorePath
+from mqstore.cli.options import FormatOption, StorePath, parse_path
 from mqstore.cli.output import Format, make_output, progress_bar
 from mqstore.store.rebuild import rebuild
 
 
 def run(
     store: StorePath,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Directory of the new store.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Directory of the new store.", parser=parse_path),
+    ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Change the store itself.")] = False,
     salvage: Annotated[bool, typer.Option("--salvage", help="Cover damage in the middle of the log.")] = False,
     format: FormatOption = Format.text,

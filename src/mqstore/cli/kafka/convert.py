@@ -8,15 +8,24 @@ from typing import Annotated
 import typer
 
 from mqstore import errors
+from mqstore.cli.kafka.filters import parse_codec
 from mqstore.cli.kafka.options import SkipDamageOption
-from mqstore.cli.options import FormatOption
+from mqstore.cli.options import FormatOption, check_master, parse_path
 from mqstore.cli.output import Format, make_output
 from mqstore.store.paths import StorePaths
 
 
 def run(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A Kafka data directory, or a RocketMQ store.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the other kind; new or empty.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SOURCE", help="A Kafka data directory, or a RocketMQ store.", parser=parse_path),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Directory of the other kind; new or empty.", parser=parse_path
+        ),
+    ],
     topics: Annotated[str | None, typer.Option(help="Only topics that this regular expression matches.")] = None,
     topic_name: Annotated[
         list[str] | None, typer.Option("--topic-name", help="Another name for a topic: OLD=NEW; may be repeated.")
@@ -42,13 +51,13 @@ def run(
         names=_names(topic_name or []),
         aborted=convert.Aborted.ROLLBACK if rollback else convert.Aborted.OMIT,
         skip_damage=skip_damage,
-        kafka_settings={"compression_type": codec},
+        kafka_settings={"compression_type": parse_codec(codec).name.lower()},
     )
     to_kafka = StorePaths(source).looks_like_store()
     if master is not None:
         from mqstore import spark as mqspark
 
-        session = mqspark.session(master, "mqstore convert")
+        session = mqspark.session(check_master(master), "mqstore convert")
         try:
             report = mqspark.jobs.convert(session, source.absolute(), output.absolute(), options=options)
         finally:

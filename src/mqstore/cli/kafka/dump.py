@@ -73,7 +73,7 @@ def run(
         parse_time(end_time, LONG_MAX),
         parse_key(key),
         producer,
-        parse_codec(codec),
+        None if codec is None else parse_codec(codec),
         control,
         committed,
     )

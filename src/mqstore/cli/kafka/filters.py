@@ -63,10 +63,8 @@ class Damages:
         return self._skip
 
 
-def parse_codec(text: str | None) -> Codec | None:
+def parse_codec(text: str) -> Codec:
     """The codec of this name; UsageError when there is none."""
-    if text is None:
-        return None
     try:
         return Codec[text.upper()]
     except KeyError:

@@ -10,9 +10,19 @@ from typing import Annotated
 import typer
 
 from mqstore import errors
+from mqstore.cli.options import parse_path
 
 LogPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="Data directory, partition directory (topic-0), or one of their files.")
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="Data directory, partition directory (topic-0), or one of their files.",
+        parser=parse_path,
+    ),
+]
+DirectoryPath = Annotated[
+    Path,
+    typer.Argument(metavar="PATH", help="Data directory, or partition directory (topic-0).", parser=parse_path),
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 PartitionOption = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")]
@@ -24,7 +34,10 @@ BeginTimeOption = Annotated[
 EndTimeOption = Annotated[str | None, typer.Option("--end-time", "-e", help="Not newer than: as --begin-time.")]
 SkipDamageOption = Annotated[bool, typer.Option("--skip-damage", help="Go on behind damaged batches.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="New directory for the result; PATH stays as it is.")
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="PATH", help="New directory for the result; PATH stays as it is.", parser=parse_path
+    ),
 ]
 InPlaceOption = Annotated[bool, typer.Option("--in-place", help="Change the directory itself.")]
 IntervalOption = Annotated[

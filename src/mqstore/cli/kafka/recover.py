@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqstore.cli.kafka.options import InPlaceOption, IntervalOption, LogPath, OutputOption
+from mqstore.cli.kafka.options import DirectoryPath, InPlaceOption, IntervalOption, OutputOption
 from mqstore.cli.options import FormatOption
 from mqstore.cli.output import Format, make_output
 from mqstore.kafka.loading import LoadReport
@@ -12,7 +12,7 @@ from mqstore.kafka.repair import recover
 
 
 def run(
-    path: LogPath,
+    path: DirectoryPath,
     output: OutputOption = None,
     in_place: InPlaceOption = False,
     index_interval_bytes: IntervalOption = 4096,

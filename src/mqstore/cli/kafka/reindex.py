@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mqstore import errors
-from mqstore.cli.kafka.options import InPlaceOption, IntervalOption, LogPath, OutputOption
+from mqstore.cli.kafka.options import DirectoryPath, InPlaceOption, IntervalOption, OutputOption
 from mqstore.cli.options import FormatOption
 from mqstore.cli.output import Format, make_output
 from mqstore.kafka.repair import reindex
 
 
 def run(
-    path: LogPath,
+    path: DirectoryPath,
     output: OutputOption = None,
     in_place: InPlaceOption = False,
     index_interval_bytes: IntervalOption = 4096,
