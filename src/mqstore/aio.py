@@ -7,34 +7,65 @@ through one thread, so that messages are stored in the order in which they were 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
+import queue
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from mqstore import errors
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
+from mqstore.store.arguments import check_seconds
 from mqstore.store.consumer import Consumer
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
 from mqstore.store.store import Store, open_store
 
 __all__ = ["AsyncConsumer", "AsyncStore", "open"]
 
+
+class _Closable(Protocol):
+    def close(self) -> object: ...
+
+
 T = TypeVar("T")
+C = TypeVar("C", bound=_Closable)
 _READERS = 8
+_SLICE_S = 0.25
+"""How long a thread waits for a message before it asks whether anybody still wants one: what exiting waits for."""
 
 
 async def _call(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(pool, functools.partial(work, *arguments, **named))
+    return await asyncio.wrap_future(_submit(pool, work, *arguments, **named))
+
+
+def _submit(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
+    try:
+        return pool.submit(work, *arguments, **named)
+    except RuntimeError:  # the pool is shut down: that is what closing does
+        raise errors.StoreClosedError("the store or consumer is closed", hint="open it again") from None
+
+
+async def _opened(opening: Future[C]) -> C:
+    """What ``opening`` gives. A caller who is cancelled meanwhile leaves nothing open behind."""
+    try:
+        return await asyncio.wrap_future(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_result)
+        raise
+
+
+def _close_result(opening: Future[C]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 async def open(path: str | os.PathLike[str], **settings: Any) -> AsyncStore:  # noqa: A001 (as mqstore.open)
     """Open the store at ``path``; arguments and errors as :func:`mqstore.open`."""
     writer = ThreadPoolExecutor(1, thread_name_prefix="mqstore-aio-put")
     try:
-        return AsyncStore(await _call(writer, open_store, path, **settings), writer)
+        return AsyncStore(await _opened(_submit(writer, open_store, path, **settings)), writer)
     except BaseException:
         writer.shutdown(wait=False)
         raise
@@ -87,7 +118,7 @@ class AsyncStore:
         self, group: str, topic: str, where: str | SqlExpression | None = None, **named: Any
     ) -> AsyncConsumer:
         """As :meth:`mqstore.Store.consumer`."""
-        return AsyncConsumer(await _call(self._readers, self.store.consumer, group, topic, where, **named))
+        return AsyncConsumer(await _opened(_submit(self._readers, self.store.consumer, group, topic, where, **named)))
 
     async def close(self) -> None:
         """As :meth:`mqstore.Store.close`, after everything put so far."""
@@ -120,17 +151,25 @@ class AsyncConsumer:
     async def get(self, timeout_s: float | None = None) -> Record:
         """The next message; TimeoutError when none came in ``timeout_s`` seconds, None is for ever.
 
-        A message that arrives after the timeout, or for a task that was cancelled, is what the next call gives.
+        Several tasks may wait at once; each message goes to one of them. A message that arrives after the timeout, or
+        for a task that was cancelled, is what the next call gives.
         """
-        if self._taking is None:
-            self._taking = asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.get)
-        taking = self._taking
-        done, _ = await asyncio.wait({taking}, timeout=timeout_s)
-        if not done:
-            raise TimeoutError(f"no message in {timeout_s} s")
-        if self._taking is taking:
-            self._taking = None
-        return taking.result()
+        check_seconds("timeout_s", timeout_s)
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            if self._taking is None:
+                self._taking = asyncio.wrap_future(_submit(self._thread, self._consumer.get, True, _SLICE_S))
+            taking = self._taking
+            done, _ = await asyncio.wait({taking}, timeout=None if deadline is None else max(0, deadline - loop.time()))
+            if not done:
+                raise TimeoutError(f"no message in {timeout_s} s")
+            if self._taking is taking:  # else another task was quicker
+                self._taking = None
+                try:
+                    return taking.result()
+                except queue.Empty:
+                    pass
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
@@ -157,7 +196,8 @@ class AsyncConsumer:
         taking = self._taking
         if taking is not None:
             await asyncio.wait({taking})
-            taking.exception()  # looked at, so that asyncio does not report it
+            if not taking.cancelled():
+                taking.exception()  # looked at, so that asyncio does not report it
         self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncConsumer:

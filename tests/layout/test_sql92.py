@@ -116,4 +116,16 @@ def test_any_text_is_an_expression_or_refused(text: str, properties: dict[str, s
 def test_deep_nesting_is_no_trouble() -> None:
     assert sql("(" * 3000 + "a = 1" + ")" * 3000).matches({"a": "1"})
     with pytest.raises(UsageError, match="nested"):
-        sql("NOT " * 50_000 + "(a = 1)")
+        sql("NOT " * 16_000 + "(a = 1)")
+    with pytest.raises(UsageError, match="too long"):
+        sql("NOT " * 20_000 + "(a = 1)")
+
+
+@pytest.mark.parametrize("text", ["AND = 1", "a = OR", "in IN ('x')", "a > 1 and IS NULL", "Between = 'x'", "NOT = 2"])
+def test_a_key_word_is_no_property(text: str) -> None:
+    with pytest.raises(UsageError, match="not an SQL92 expression"):
+        sql(text)
+
+
+def test_names_that_begin_as_key_words_are_properties() -> None:
+    assert sql("android = 1 AND Order_ = 'x' AND nothing IS NULL").matches({"android": "1", "Order_": "x"})

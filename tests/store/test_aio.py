@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqstore import Message, StoreClosedError, aio
+from mqstore import Message, StoreClosedError, StoreLockedError, aio
 from store.support import SMALL, findings
 
 WIDE: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
@@ -83,3 +85,82 @@ def test_closing_ends_a_waiting_get(tmp_path: Path) -> None:
             await asyncio.to_thread(store.store.put, Message("t", b""))
 
     asyncio.run(main())
+
+
+def test_each_message_goes_to_one_of_the_tasks_that_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "s", **WIDE) as store, await store.consumer("g", "t") as consumer:
+            tasks = [asyncio.create_task(consumer.get(timeout_s=30)) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            for number in range(5):
+                await store.put(Message("t", b"%d" % number, queue_id=0))
+            got = await asyncio.gather(*tasks)
+            assert sorted(message.body for message in got) == [b"%d" % number for number in range(5)]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_open_leaves_nothing_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        for _ in range(5):
+            opening = asyncio.create_task(aio.open(tmp_path / "s", **WIDE))
+            await asyncio.sleep(0)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        for _ in range(600):  # until the abandoned ones have closed
+            try:
+                store = await aio.open(tmp_path / "s", **WIDE)
+            except StoreLockedError:
+                await asyncio.sleep(0.05)
+                continue
+            break
+        making = asyncio.create_task(store.consumer("g", "t"))
+        await asyncio.sleep(0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        for _ in range(600):
+            if not store.store.groups.names():
+                break
+            await asyncio.sleep(0.01)
+        assert store.store.groups.names() == []
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_after_closing_everything_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "s", **WIDE)
+        consumer = await store.consumer("g", "t")
+        await consumer.close()
+        with pytest.raises(StoreClosedError):
+            await consumer.get(timeout_s=1)
+        await store.close()
+        for call in (store.put(Message("t", b"")), store.get("t"), store.consumer("g", "t"), store.flush()):
+            with pytest.raises(StoreClosedError):
+                await call
+
+    asyncio.run(main())
+
+
+def test_the_interpreter_ends_though_a_get_was_never_answered(tmp_path: Path) -> None:
+    program = f"""
+import asyncio
+from mqstore import aio
+
+async def main():
+    store = await aio.open({str(tmp_path / "s")!r})
+    consumer = await store.consumer("g", "t")
+    try:
+        await asyncio.wait_for(consumer.get(), 0.1)
+    except TimeoutError:
+        print("none")
+    except asyncio.TimeoutError:
+        print("none")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr

@@ -319,7 +319,7 @@ def test_transactions_left_open_are_asked_about(tmp_path: Path) -> None:
         for _ in range(4):
             store.wait_dispatched()
             store.transactions.check(NOW * 2)
-        assert asked == [b"0", b"2", b"3", b"3", b"3"]
+        assert asked == [b"0", b"2", b"3", b"3"]  # transaction_check_max times, and not once more
         assert bodies(store, c.TRANS_CHECK_MAX_TIME_TOPIC) == [b"3"]
         assert bodies(store, "orders") == [b"1", b"0"]
         assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == store.max_offset(c.HALF_TOPIC, 0)
@@ -462,3 +462,78 @@ def test_a_clock_that_steps_back_delivers_nothing_before_its_time(
         assert store.deliver_due(back_ms) == 0
         assert store.deliver_due(late.store_timestamp_ms + 2 * 3600 * 1000 - 1) == 0
         assert store.deliver_due(late.store_timestamp_ms + 2 * 3600 * 1000) == 1
+
+
+def test_a_broadcast_message_that_fails_is_for_this_consumer_alone(tmp_path: Path, caplog: Any) -> None:
+    """It goes into no retry queue, from which all would get it, or nobody."""
+    with open_wide(tmp_path / "s") as store:
+        put_numbers(store, 2)
+        with store.consumer("g", "orders", broadcast=True, timeout_s=0.05) as consumer:
+
+            def handle(message: mqstore.Record) -> None:
+                if message.body == b"0":
+                    raise ValueError("not this one")
+
+            assert consumer.run(handle) == 1
+        assert "does not come again" in caplog.text
+        assert [one.topic for one in store.queues()] == ["orders"]
+
+
+def test_a_message_too_full_to_be_retried_stays_unacknowledged(tmp_path: Path, caplog: Any) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=1 << 20) as store:
+        store.put(Message("orders", b"full", properties={"p": "x" * 32_740}))
+        put_numbers(store, 1)
+
+        def handle(message: mqstore.Record) -> None:
+            if message.body == b"full":
+                raise ValueError("never")
+
+        with store.consumer("g", "orders", timeout_s=0.05) as consumer:
+            assert consumer.run(handle) == 1
+        assert "stays unacknowledged" in caplog.text
+        with store.consumer("g", "orders") as consumer:
+            assert consumer.get(timeout_s=5).body == b"full"
+
+
+def test_a_new_group_has_lost_nothing(tmp_path: Path) -> None:
+    """What expired before it began was never its."""
+    with open_small(tmp_path / "s") as store:
+        put_numbers(store, 60)
+        store.flush()
+        store.expire(now_ms=2 * NOW)
+        first = store.min_offset("orders", 0)
+        assert first > 0
+        with store.consumer("g", "orders") as consumer:
+            assert consumer.get(timeout_s=5).queue_offset == first
+            assert consumer.lost == 0
+
+
+def test_a_delayed_message_that_could_not_be_delivered_is_refused(tmp_path: Path) -> None:
+    """It is longer under its own topic than in the schedule."""
+    with open_small(tmp_path / "s", schedule_message_enable=False) as store:
+        with pytest.raises(mqstore.MessageIllegalError, match="does not fit"):
+            store.put(Message("t" * 127, b"x" * 3740, delay_level=1, queue_id=0))
+        store.put(Message("t", b"x" * 3740, delay_level=1, queue_id=0))
+        store.wait_dispatched()
+        assert store.deliver_due(2 * NOW) == 1
+
+
+def test_one_that_cannot_be_delivered_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """As when a store made with larger files is opened: what does not fit is logged and left where it is."""
+    with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
+        for body, level in ((b"large", 1), (b"after it", 1), (b"other level", 2)):
+            store.put(Message("t", body, delay_level=level, queue_id=0))
+        store.wait_dispatched()
+        put_prepared = store._engine.putting.put_prepared
+
+        def refuse_large(topic: str, pending: Any) -> mqstore.PutResult:
+            if pending.fields[1] == b"large":
+                raise mqstore.MessageIllegalError("does not fit into one commit log file")
+            return put_prepared(topic, pending)
+
+        monkeypatch.setattr(store._engine.putting, "put_prepared", refuse_large)
+        assert store.deliver_due(2 * NOW) == 2
+        assert bodies(store, "t") == [b"after it", b"other level"]
+        assert "cannot be delivered" in caplog.text

@@ -5,6 +5,8 @@ Nothing hostile is ever written through, either: each case also opens the store 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -20,7 +22,17 @@ from typing import Any
 import pytest
 
 import mqstore
-from mqstore import CorruptFileError, DiskFullError, Message, MqstoreError, NotAStoreError, StoreIOError, UsageError
+from mqstore import (
+    CorruptFileError,
+    DiskFullError,
+    Message,
+    MessageIllegalError,
+    MqstoreError,
+    NotAStoreError,
+    StoreIOError,
+    UsageError,
+)
+from mqstore.files.mapped_file import MappedFile
 from mqstore.layout.record import encode_record
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild
@@ -431,6 +443,23 @@ def test_a_full_disk_loses_nothing_and_ends_when_there_is_space(small_disk: Path
     assert findings(path) == []
 
 
+def test_what_is_reserved_can_be_read_and_written_when_the_disk_is_full(small_disk: Path) -> None:
+    """On this file system even reading a page that was never written takes space; without it the process dies."""
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(1_900_000))
+    first, second = (MappedFile(small_disk / name, 1 << 20, create=True) for name in "ab")
+    first.reserve(10_000)
+    subprocess.run(["dd", "if=/dev/zero", f"of={ballast}.2", "bs=4096"], capture_output=True, check=False)
+    assert os.statvfs(small_disk).f_bavail == 0
+    for file, end in ((first, 12_288), (second, 4096)):
+        assert file.reserved_to == end
+        with pytest.raises(DiskFullError):
+            file.reserve(1 << 20)
+        assert file.buffer[:end] == bytes(end)
+        file.buffer[:end] = b"x" * end
+        file.close()
+
+
 def test_a_limit_on_file_sizes_is_told(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
@@ -466,3 +495,92 @@ def test_files_that_may_not_be_read(original: Path) -> None:
             )
             (store / name).chmod(0o755)
             assert (done.stdout, done.stderr) == ("give \ngive \n", ""), name
+
+
+ODD: list[Any] = [None, True, 0.5, "x", b"x", -1, 1 << 70, [], {}, float("nan"), "\ud800", ["\ud800"], [None], {1: "a"}]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Message)])
+def test_odd_fields_of_messages_are_stored_or_refused(tmp_path: Path, name: str) -> None:
+    sound = Message("T", b"sound")
+    with open_small(tmp_path / "s") as running:
+        stored = 0
+        for value in ODD:
+            odd = dataclasses.replace(sound, **{name: value})
+            for put in (lambda one: [running.put(one)], lambda one: running.put_batch([sound, one])):
+                with contextlib.suppress(MessageIllegalError, UsageError):
+                    stored += len(put(odd))
+        running.wait_dispatched()
+        assert sum(queue.count for queue in running.queues()) == stored
+        assert running.check() == []
+
+
+def test_odd_arguments_are_refused(store: Path) -> None:
+    """The numbers that lead into files: not one of the odd values passes for an offset, a queue or a time."""
+    with mqstore.open(store, **SIZES) as running, mqstore.inspect(store) as view:
+        calls: list[Callable[[Any], object]] = []
+        for one in (running, view):
+            calls += [
+                lambda value, one=one: one.get("T", value),
+                lambda value, one=one: one.get(value if isinstance(value, int | float) else 5, 0),
+                lambda value, one=one: one.get("T", 0, value),
+                lambda value, one=one: one.get("T", 0, 0, value),
+                lambda value, one=one: one.offset_at("T", 0, value),
+                lambda value, one=one: one.query("T", "k1", value),
+                lambda value, one=one: one.query("T", "k1", 0, value),
+            ]
+        calls += [
+            running.message_at,
+            lambda value: running.max_offset("T", value),
+            lambda value: running.min_offset("T", value),
+            lambda value: running.commit_offset("g", "T", 0, value),
+            lambda value: running.commit_offset("g", "T", value, 0),
+            lambda value: running.wait_arrival(value, 0),
+            lambda value: running.consumer("g", "T", timeout_s=value if value is not None else "x"),
+        ]
+        for call in calls:
+            for value in ODD:
+                if value == -1 or (value == 0.5 and call is calls[-1]):
+                    continue  # a time or an offset may be before the first; half a second is a time to wait
+                with pytest.raises(UsageError):
+                    call(value)
+
+
+def test_an_open_that_fails_lets_go_of_everything(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise StoreIOError("no", path=path)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr("mqstore.store.engine.durable.replace_file", fail)
+    for _ in range(3):
+        with pytest.raises(StoreIOError):
+            mqstore.open(store, **SIZES)
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with mqstore.open(store, **SIZES) as running:
+        assert running.check() == []
+
+
+def test_a_close_that_fails_lets_go_of_everything(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise StoreIOError("no")
+
+    before = len(os.listdir("/proc/self/fd"))
+    running = mqstore.open(store, **SIZES)
+    monkeypatch.setattr(running._engine, "save_settings", fail)
+    with pytest.raises(StoreIOError):
+        running.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with mqstore.open(store, **SIZES) as again:
+        assert again.check() == []
+
+
+def test_check_beside_the_writer_knows_of_queues_that_are_new(tmp_path: Path) -> None:
+    """A message without keys leaves the index behind: its queue is not one of which the log holds nothing."""
+    with open_small(tmp_path / "s") as running:
+        running.put(Message("T", b"1", keys=["k"]))
+        running.wait_dispatched()
+        for number in range(5):
+            running.put(Message(f"new{number}", b"2", queue_id=0))
+            running.wait_dispatched()
+            assert running.check() == []

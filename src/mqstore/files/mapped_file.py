@@ -1,7 +1,8 @@
 """One file of fixed size, mapped for writing, with its space reserved ahead of the writer.
 
 The file is sparse until used. Before a page is touched through the map, :meth:`MappedFile.reserve` asks the device
-for it, a window at a time: a full disk is an error there and never a SIGBUS later.
+for it, a window at a time: a full disk is an error there and never a SIGBUS later. That holds for reading, too: on
+some file systems (tmpfs) a page that was never written takes space when it is read through a map.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mqstore import errors
 from mqstore.files import durable
 
 RESERVE_WINDOW_BYTES = 16 << 20
+_PAGE_BYTES = mmap.PAGESIZE
 
 
 class MappedFile:
@@ -24,7 +26,7 @@ class MappedFile:
         size_bytes: its fixed length.
         start: offset of its first byte in the queue of files it belongs to; 0 for a file that stands alone.
         buffer: the map; valid until :meth:`close`.
-        reserved_to: bytes before this position are safe to write.
+        reserved_to: bytes before this position are safe to read and write; those of the first page always are.
     """
 
     def __init__(self, path: Path, size_bytes: int, *, start: int = 0, create: bool = False) -> None:
@@ -48,6 +50,8 @@ class MappedFile:
                     found=length,
                     hint="check the configured file sizes, or run mqstore check",
                 )
+            self.reserved_to = min(size_bytes, _PAGE_BYTES)
+            durable.reserve(self._fd, 0, self.reserved_to, path)
             self.buffer = self._map(path)
             if create:
                 durable.sync_file(self._fd, path)
@@ -57,7 +61,6 @@ class MappedFile:
             if create:
                 path.unlink(missing_ok=True)
             raise
-        self.reserved_to = 0
 
     @staticmethod
     def _open(path: Path) -> int:
@@ -80,6 +83,9 @@ class MappedFile:
         """
         if end <= self.reserved_to:
             return
+        end = min(
+            self.size_bytes, -(-end // _PAGE_BYTES) * _PAGE_BYTES
+        )  # a failed call may give up a page begun before
         target = min(self.size_bytes, end + RESERVE_WINDOW_BYTES)
         try:
             durable.reserve(self._fd, self.reserved_to, target, self.path)

@@ -23,6 +23,9 @@ def encode_host(host: str) -> bytes:
     Raises UsageError for anything that is no numeric address with a port from 0 to 65535; names are not
     looked up.
     """
+    given: object = host
+    if not isinstance(given, str):
+        raise UsageError("a host is text", found=repr(host), hint="for example 127.0.0.1:10911")
     address_text, _, port_text = host.rpartition(":")
     if not _PORT.fullmatch(port_text) or int(port_text) > 0xFFFF:
         raise UsageError("a host needs a port from 0 to 65535", found=repr(host), hint="for example 127.0.0.1:10911")

@@ -59,13 +59,14 @@ FLOAT.2: /(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][+-]?[0-9]+)?/
        | /\.[0-9]+(?:[eE][+-]?[0-9]+)?/
        | /(?:0|[1-9][0-9]*)[eE][+-]?[0-9]+/
 INTEGER: /(?:0|[1-9][0-9]*)[lL]?(?![A-Za-z0-9_$.])/
-NAME: /[A-Za-z_$][A-Za-z0-9_$]*/
+NAME: /[a-z_$][a-z0-9_$]*/i
 COMMENT: /--[^\n\r]*|\/\*(?:[^*]|\*(?!\/))*\*\//
 %ignore COMMENT
 %ignore /[ \t\r\n\f]+/
 """
 
 _MOST_DIGITS: Final = 20
+_MOST_CHARACTERS: Final = 65_536
 _LONG: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -90,6 +91,10 @@ class SqlExpression:
         """
         if not isinstance(text, str):
             raise UsageError("an SQL92 expression is text", found=repr(text))
+        if len(text) > _MOST_CHARACTERS:
+            raise UsageError(
+                "the SQL92 expression is too long", expected=f"at most {_MOST_CHARACTERS} characters", found=len(text)
+            )
         return cls(text, _compile(text))
 
     def matches(self, properties: Properties) -> bool:
@@ -116,7 +121,8 @@ class _NoNumber(Exception):
 def _parser() -> Lark:
     import lark
 
-    return lark.Lark(_GRAMMAR, parser="lalr", maybe_placeholders=False)
+    # The basic lexer: a key word is one wherever it stands, and never the name of a property.
+    return lark.Lark(_GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=False)
 
 
 @lru_cache(maxsize=100)

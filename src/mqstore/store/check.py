@@ -349,7 +349,7 @@ class _Check:
             self._queue_files(reader)
             end = reader.find_end(self._view.min_physical_offset)
             unit = reader.unit(end)
-            if unit is not None and unit.is_written:
+            if unit is not None and unit.is_written and not self._is_newer(unit):
                 self._finding(
                     Severity.WARNING,
                     "queue",

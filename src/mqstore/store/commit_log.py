@@ -101,19 +101,23 @@ class CommitLog:
             StoreClosedError: :meth:`stop_appends` was called.
         """
         total = sum(record.size_bytes for record in records)
-        if total + BLANK_SIZE > self.file_size:
-            raise errors.MessageIllegalError(
-                "does not fit into one commit log file",
-                expected=f"at most {self.file_size - BLANK_SIZE} bytes",
-                found=total,
-                hint="put smaller batches, or raise mapped_file_size_commit_log",
-            )
+        self.check_fits(total)
         with self._lock:
             self.tail.is_open = False
             try:
                 return self._append(records, total)
             finally:
                 self.tail.is_open = self.failure is None and not self._closed and not self._disk_full
+
+    def check_fits(self, size_bytes: int) -> None:
+        """Raise MessageIllegalError when so many bytes do not fit into an empty file."""
+        if size_bytes + BLANK_SIZE > self.file_size:
+            raise errors.MessageIllegalError(
+                "does not fit into one commit log file",
+                expected=f"at most {self.file_size - BLANK_SIZE} bytes",
+                found=size_bytes,
+                hint="put smaller batches, or raise mapped_file_size_commit_log",
+            )
 
     def _append(self, records: Sequence[Pending], total: int) -> list[Appended]:
         self._check_writable()

@@ -7,6 +7,7 @@ RocketMQ's brokers do (docs/consuming.md).
 
 from __future__ import annotations
 
+import logging
 import queue as stdlib_queue
 import threading
 import time
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.layout import constants as c
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.hosts import decode_host
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
+from mqstore.store.arguments import INT_MIN, check_seconds, check_whole
 from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult
 from mqstore.store.reading import parse_filter
@@ -30,6 +33,7 @@ from mqstore.store.writer import check_topic
 if TYPE_CHECKING:
     from mqstore.store.store import Store
 
+_log = logging.getLogger(__name__)
 _FETCH = 32
 _MOST_UNACKED = 1000
 """A queue with this many messages handed out and not acknowledged waits for its consumer."""
@@ -81,6 +85,7 @@ class Consumer:
             raise errors.UsageError("no such start", expected='"earliest", "latest" or a time in ms', found=repr(start))
         parse_filter(where)
         check_topic(topic)
+        check_seconds("timeout_s", timeout_s)
         self._store = store
         self.group = group
         self.topic = topic
@@ -117,6 +122,7 @@ class Consumer:
             queue.Empty: none is there, or none came in time.
             StoreClosedError: the consumer or its store is closed.
         """
+        check_seconds("timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             seen = self._store.dispatched_offset
@@ -142,18 +148,26 @@ class Consumer:
     def run(self, handle: Callable[[Record], object]) -> int:
         """Pass each message to ``handle``: acknowledged when it returns, retried later when it raises.
 
-        Ends as iterating does; the number of messages that were handled.
+        Ends as iterating does; the number of messages that were handled. A message that failed and whose copy for
+        the retry would break a limit (its properties are full) stays unacknowledged: the group's next consumer gets
+        it again.
         """
         handled = 0
         for message in self:
             try:
                 handle(message)
             except Exception:  # whatever the application did not expect is what retries are for
-                self.nack(message)
+                self._retry_later(message)
             else:
                 self.ack(message)
                 handled += 1
         return handled
+
+    def _retry_later(self, message: Record) -> None:
+        try:
+            self.nack(message)
+        except errors.MessageIllegalError as error:
+            _log.error("message %s cannot be put again and stays unacknowledged: %s", message.msg_id, error)
 
     def _take(self) -> Record | None:
         with self._guard:
@@ -198,7 +212,7 @@ class Consumer:
         if saved is not None:
             return saved
         if topic == self.retry_topic or self._start == "earliest":
-            return 0
+            return self._store.min_offset(topic, queue_id)
         if self._start == "latest":
             offset = self._first_ends.get((topic, queue_id), 0)
         else:
@@ -258,12 +272,19 @@ class Consumer:
                 gives it up at once.
 
         Returns where the copy was put: in the schedule topic on its way to ``%RETRY%group``, or in ``%DLQ%group``;
-        None when its queue has gone to another consumer, which will get it again. Raises as
-        :meth:`mqstore.Store.put`; the message then counts as neither handled nor given back.
+        None when its queue has gone to another consumer, which will get it again, and for a broadcast consumer, which
+        gets nothing twice: others may have handled the message. Raises as :meth:`mqstore.Store.put`; the message then
+        counts as neither handled nor given back.
         """
+        if delay_level is not None:
+            check_whole("delay level", delay_level, INT_MIN, INT_MAX)
         with self._guard:
             place = self._place(message)
             if place is None:
+                return None
+            if self._broadcast:
+                _log.warning("message %s failed; it was broadcast and does not come again", message.msg_id)
+                self._finish(message, *place)
                 return None
             result = self._store.put(self._copy(message, delay_level))
             self._finish(message, *place)
@@ -299,6 +320,9 @@ class Consumer:
     def _place(self, message: Record) -> tuple[QueueKey, int] | None:
         """Where a message that was given out belongs; None when that queue is no more this consumer's."""
         self._check_open()
+        given: object = message
+        if not isinstance(given, Record):
+            raise errors.UsageError("not a message", expected="what get gave", found=type(message).__name__)
         self._assign_anew_if_others_changed()
         if message.physical_offset in self._moved:
             self._moved.discard(message.physical_offset)

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 
 from mqstore import errors, kernels
@@ -61,17 +62,16 @@ class Engine:
         self._closed = False
         self._close_guard = threading.Lock()
         self._prepare_directory()
-        self._lock = StoreLock(self.paths.lock)
-        try:
-            self._open_files(on_progress)
+        with ExitStack() as held:
+            self._lock = StoreLock(self.paths.lock)
+            held.callback(self._lock.release)
+            self._open_files(on_progress, held)
             self._make_services()
             self.settings.clamp(self._queue_end)
             self._write_back.save_notes()
             durable.replace_file(self.paths.abort, b"")
             self._start()
-        except BaseException:
-            self._lock.release()
-            raise
+            self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
         _open_engines.add(self)
 
     def _prepare_directory(self) -> None:
@@ -88,23 +88,28 @@ class Engine:
                 hint="give this user permission, or read the store with mqstore.inspect",
             )
 
-    def _open_files(self, on_progress: Progress | None) -> None:
+    def _open_files(self, on_progress: Progress | None, held: ExitStack) -> None:
         config = self.config
         self.sizes: FileSizes = resolve_sizes(self.paths, config)
         self.delay_table = delay.parse_delay_levels(config.message_delay_level)
         self.settings = Settings(self.paths.config)
         self.settings.load()
         self.pool = FilePool()
+        held.callback(self.pool.close)
         self._queue_pool = FilePool(writable=True)
+        held.callback(self._queue_pool.close)
         self.log = LogReader([self.paths.commit_log], file_size=self.sizes.commit_log, pool=self.pool)
         self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
         self.index = IndexWriter(self.paths.index, self.sizes.index) if config.message_index_enable else None
+        if self.index is not None:
+            held.callback(self.index.close)
         self._index_readers: dict[Path, IndexFileReader] = {}
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table)
         end = Recovery(
             self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
         ).run()
         self.commit_log = self._open_log(end)
+        held.callback(self.commit_log.close)
 
     def _open_log(self, end: LogEnd) -> CommitLog:
         config = self.config
@@ -187,7 +192,7 @@ class Engine:
             if self._closed or self._is_child:
                 return
             self._closed = True
-        try:
+        with self._held:
             self._expiry_service.stop()
             self.schedule.stop()
             self.commit_log.stop_appends()
@@ -202,10 +207,6 @@ class Engine:
             if complete:
                 durable.remove_file(self.paths.abort)
                 self.paths.sync()
-        finally:
-            self._queue_pool.close()
-            self.pool.close()
-            self._lock.release()
 
     def leave_to_parent(self) -> None:
         """Refuse all work: this process is a fork of the one that opened the store."""

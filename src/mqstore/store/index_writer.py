@@ -160,11 +160,13 @@ class IndexWriter:
         return removed
 
     def close(self) -> None:
-        """Sync and close."""
-        self.sync()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Sync and close; raises as :meth:`sync`, closed all the same."""
+        try:
+            self.sync()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
 
 def next_index_name(timestamp_ms: int, previous: str | None) -> str:
@@ -203,6 +205,7 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
     pool.close()
     file = MappedFile(path, geometry.file_size)
     try:
+        file.reserve(min(geometry.file_size, layout.entry_position(header.index_count, geometry.hash_slots)))
         right = kernels.index_slots(file.buffer, geometry.hash_slots, header.index_count, log_end)
         if right.bad or (right.entries and not _begins(header, first)):
             raise _entry_error(path, right.bad or 1, first)

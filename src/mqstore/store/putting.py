@@ -106,7 +106,10 @@ class Putting:
     def _prepare(self, message: Message, number: int) -> Pending:
         try:
             check_topic(message.topic)
-            return prepare(message, self._choose_queue(message), self._config, self._max_delay_level)
+            pending = prepare(message, self._choose_queue(message), self._config, self._max_delay_level)
+            # A delayed message must fit under its own topic, too: it could be put, and then not be delivered.
+            self._commit_log.check_fits(pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0])))
+            return pending
         except errors.MessageIllegalError as error:
             if number:
                 error.offset = number

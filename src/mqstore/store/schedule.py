@@ -79,9 +79,18 @@ class ScheduleService:
 
         Raises:
             DiskFullError, NotWritableError: the log took no message; what was delivered before is noted.
+            CorruptRecordError, StoreIOError: a level could not be read; the others were delivered all the same.
         """
+        delivered, failure = 0, None
         with self._guard:
-            return sum(self._deliver_level(level, delay_ms, now_ms) for level, delay_ms in self._delay_table.items())
+            for level, delay_ms in self._delay_table.items():
+                try:
+                    delivered += self._deliver_level(level, delay_ms, now_ms)
+                except errors.MqstoreError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+        return delivered
 
     def _deliver_level(self, level: int, delay_ms: int, now_ms: int) -> int:
         queue = self._queues.find(c.SCHEDULE_TOPIC, level - 1)
@@ -123,7 +132,11 @@ class ScheduleService:
         topic, queue_id = target
         if topic == c.HALF_TOPIC:
             return False  # a half message is never delayed; as the broker does
-        self._putting.put_prepared(topic, copy_for(record, topic, queue_id, self._store_host))
+        try:
+            self._putting.put_prepared(topic, copy_for(record, topic, queue_id, self._store_host))
+        except errors.MessageIllegalError as error:  # no later attempt can do better, and the level must go on
+            _log.error("delayed message %d of level %d cannot be delivered: %s", offset, queue.queue_id + 1, error)
+            return False
         return True
 
 

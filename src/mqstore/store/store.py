@@ -15,6 +15,7 @@ from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading, view
+from mqstore.store.arguments import check_count, check_long, check_queue, check_seconds, check_whole, check_window
 from mqstore.store.check import check_store
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
@@ -174,7 +175,9 @@ class Store:
         """
         self._check_open()
         expression = reading.parse_filter(where)
-        view.check_count(max_messages)
+        check_queue(topic, queue_id)
+        check_long("offset", offset)
+        check_count(max_messages)
         queue = self._engine.queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -201,9 +204,9 @@ class Store:
             CorruptFileError, StoreIOError: the index could not be looked at, which is not the same as "none".
         """
         self._check_open()
-        view.check_window(begin, end)
+        check_window(begin, end)
         limit = self.config.max_msgs_num_batch if max_messages is None else max_messages
-        view.check_count(limit)
+        check_count(limit)
         return reading.query_by_key(self.log, self._engine.index_files(), topic, key, limit, begin, end)
 
     def offset_at(
@@ -215,6 +218,8 @@ class Store:
         ``"upper"`` the last one stored at or before it, one less than the queue's minimum if none was. Between the
         two answers for a window lie exactly its messages. None means that there is no such queue.
         """
+        check_queue(topic, queue_id)
+        check_long("timestamp_ms", timestamp_ms)
         queue = self._engine.find_queue(topic, queue_id)
         if queue is None:
             return None
@@ -229,6 +234,7 @@ class Store:
     def message_at(self, physical_offset: int) -> Record | None:
         """The message whose record starts at ``physical_offset`` of the log, or None."""
         self._check_open()
+        check_long("physical_offset", physical_offset)
         return self.log.record_at(physical_offset) if physical_offset < self._engine.commit_log.end_offset else None
 
     def message_by_id(self, message_id: str) -> Record | None:
@@ -244,11 +250,13 @@ class Store:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the first message still stored in a queue, 0 for a queue that is not there."""
+        check_queue(topic, queue_id)
         queue = self._engine.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message of a queue, 0 for a queue that is not there."""
+        check_queue(topic, queue_id)
         queue = self._engine.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -261,7 +269,7 @@ class Store:
         self._check_open()
         found: list[Finding] = []
         with view.StoreView(self.path) as outside:
-            check_store(outside, found.append)
+            check_store(outside, found.append, delay_levels=self._engine.delay_table)
         return found
 
     # -- progress of groups
@@ -272,11 +280,10 @@ class Store:
         Raises:
             UsageError: the offset lies outside the queue, or a name cannot be used.
         """
+        check_topic(topic)
+        check_whole("queue", queue_id, 0, MAX_QUEUE_ID)
         queue = self._engine.find_queue(topic, queue_id)
         high = 0 if queue is None else queue.max_offset
-        check_topic(topic)
-        if type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID:
-            raise errors.UsageError("no such queue", expected=f"0 to {MAX_QUEUE_ID}", found=repr(queue_id))
         if type(offset) is not int or not 0 <= offset <= high:
             raise errors.UsageError(
                 f"offset outside queue {topic}/{queue_id}",
@@ -289,6 +296,7 @@ class Store:
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that ``group`` goes on from, or None when it never committed one."""
         self._check_open()
+        check_queue(topic, queue_id)
         return self.settings.committed_offset(group, topic, queue_id)
 
     def save_progress(self) -> None:
@@ -331,12 +339,15 @@ class Store:
     def wait_dispatched(self, timeout_s: float | None = None) -> bool:
         """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
         self._check_open()
+        check_seconds("timeout_s", timeout_s)
         target = self._engine.commit_log.end_offset
         return self._engine.dispatch.wait_for(target, timeout_s)
 
     def wait_arrival(self, physical_offset: int, timeout_s: float) -> bool:
         """Wait until something behind ``physical_offset`` can be got; False when nothing came in ``timeout_s``."""
         self._check_open()
+        check_long("physical_offset", physical_offset)
+        check_seconds("timeout_s", timeout_s)
         return self._engine.dispatch.wait_past(physical_offset, timeout_s)
 
     def deliver_due(self, now_ms: int | None = None) -> int:
@@ -348,7 +359,7 @@ class Store:
         Raises as :meth:`put`.
         """
         self._check_open()
-        return self._engine.schedule.deliver_due(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        return self._engine.schedule.deliver_due(_now_ms(now_ms))
 
     def expire(self, now_ms: int | None = None) -> ExpiryReport:
         """Remove log files older than ``file_reserved_time``, and what points into them, whatever hour it is.
@@ -360,7 +371,7 @@ class Store:
             StoreIOError: a file could not be removed.
         """
         self._check_open()
-        return self._engine.expiry.run(time.time_ns() // 1_000_000 if now_ms is None else now_ms, by_hand=True)
+        return self._engine.expiry.run(_now_ms(now_ms), by_hand=True)
 
     def flush(self) -> None:
         """Force everything to the device now: log, queues, index, checkpoint and settings.
@@ -388,6 +399,13 @@ class Store:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _now_ms(now_ms: int | None) -> int:
+    if now_ms is None:
+        return time.time_ns() // 1_000_000
+    check_long("now_ms", now_ms)
+    return now_ms
 
 
 def open_store(

@@ -257,6 +257,10 @@ class Transactions:
         patience_ms = int(immunity) * 1000 if immunity.isdecimal() else self._timeout_ms
         if checker is None or now_ms - half.store_timestamp_ms < patience_ms:
             return None
+        times = _times_asked(properties)
+        if times >= self._check_max:
+            self._close_with_copy(half, properties, c.TRANS_CHECK_MAX_TIME_TOPIC)
+            return True
         try:
             state = checker(half)
         except Exception as error:  # the application's own; the other transactions must not wait for it
@@ -266,20 +270,20 @@ class Transactions:
             if state in (TransactionState.COMMIT, TransactionState.ROLLBACK):
                 self._end(half, state)
                 return True
-            self._put_again(half, properties)
+            properties[c.PROPERTY_TRANSACTION_CHECK_TIMES] = str(times + 1)
+            copy = self._close_with_copy(half, properties, c.HALF_TOPIC)
+            self._copies[half.physical_offset] = copy.physical_offset
         except errors.UsageError:
             return True  # its producer has closed it meanwhile
         return False
 
-    def _put_again(self, half: Record, properties: dict[str, str]) -> None:
-        counted = properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
-        times = (int(counted) if counted.isdecimal() else 0) + 1
-        topic = c.HALF_TOPIC if times <= self._check_max else c.TRANS_CHECK_MAX_TIME_TOPIC
+    def _close_with_copy(self, half: Record, properties: dict[str, str], topic: str) -> PutResult:
+        """Put ``half`` once more, into ``topic``, and close it; where the copy is."""
         copy = self._store.put(
             Message(
                 topic,
                 half.body,
-                properties={**properties, c.PROPERTY_TRANSACTION_CHECK_TIMES: str(times)},
+                properties=properties,
                 queue_id=0,
                 flag=half.flag,
                 sys_flag=half.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
@@ -289,8 +293,7 @@ class Transactions:
             )
         )
         self._end(half, TransactionState.ROLLBACK)
-        if topic == c.HALF_TOPIC:
-            self._copies[half.physical_offset] = copy.physical_offset
+        return copy
 
     def _save_progress(self, half_offset: int) -> None:
         """Everything before ``half_offset`` is closed, and the entries that said so are needed no more."""
@@ -301,3 +304,8 @@ class Transactions:
         for topic, offset in ((c.HALF_TOPIC, half_offset), (c.OP_HALF_TOPIC, op_offset)):
             if offset <= self._store.max_offset(topic, 0):
                 self._store.commit_offset(CHECK_GROUP, topic, 0, offset)
+
+
+def _times_asked(properties: dict[str, str]) -> int:
+    counted = properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
+    return int(counted) if counted.isdecimal() else 0

@@ -12,13 +12,13 @@ from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
-from mqstore.layout.constants import INT_MAX
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank, Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading
+from mqstore.store.arguments import check_count, check_long, check_queue, check_window
 from mqstore.store.checkpoint import load_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
@@ -171,6 +171,8 @@ class StoreView:
     ) -> GetResult:
         """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
         expression = reading.parse_filter(where)
+        check_queue(topic, queue_id)
+        check_long("offset", offset)
         check_count(max_messages)
         found = self._find(topic, queue_id)
         if found is None:
@@ -181,6 +183,8 @@ class StoreView:
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
     ) -> int | None:
         """Queue offset at a store time; see :meth:`mqstore.Store.offset_at`."""
+        check_queue(topic, queue_id)
+        check_long("timestamp_ms", timestamp_ms)
         found = self._find(topic, queue_id)
         if found is None:
             return None
@@ -314,20 +318,3 @@ def parse_boundary(boundary: str | BoundaryType) -> BoundaryType:
         return BoundaryType(boundary)
     except ValueError:
         raise errors.UsageError("no such boundary", expected="lower or upper", found=repr(boundary)) from None
-
-
-def check_window(begin_ms: int, end_ms: int) -> None:
-    """Raise UsageError for a window that ends before it begins."""
-    if begin_ms > end_ms:
-        raise errors.UsageError(
-            "the window ends before it begins",
-            expected=f"end >= {begin_ms}",
-            found=end_ms,
-            hint="give the earlier time first",
-        )
-
-
-def check_count(max_messages: int) -> None:
-    """Raise UsageError for a number of messages that cannot be meant."""
-    if not 1 <= max_messages <= INT_MAX:
-        raise errors.UsageError("no such number of messages", expected=f"1 to {INT_MAX}", found=max_messages)

@@ -7,7 +7,7 @@ schedule topic and messages of a transaction are marked, as RocketMQ's store doe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from mqstore import errors
@@ -99,7 +99,7 @@ def _check_numbers(message: Message, queue_id: int) -> None:
         ("delay_level", message.delay_level, 0, _INT_MAX),
         ("reconsume_times", message.reconsume_times, 0, _INT_MAX),
         ("prepared_transaction_offset", message.prepared_transaction_offset, 0, _LONG_MAX),
-        ("born_timestamp_ms", message.born_timestamp_ms or 0, 0, _LONG_MAX),
+        ("born_timestamp_ms", 0 if message.born_timestamp_ms is None else message.born_timestamp_ms, 0, _LONG_MAX),
     )
     for name, value, low, high in limits:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -126,6 +126,9 @@ def _body(message: Message, config: StoreConfig) -> bytes:
 
 
 def _properties(message: Message) -> dict[str, str]:
+    given: object = message.properties
+    if not isinstance(given, Mapping):
+        raise errors.MessageIllegalError("properties are no mapping", expected="dict", found=repr(given))
     properties = dict(message.properties)
     if message.tags is not None:
         properties[c.PROPERTY_TAGS] = message.tags
@@ -139,11 +142,14 @@ def _checked_keys(message: Message) -> list[str]:
         raise errors.MessageIllegalError(
             "keys is one string", expected="a list of keys", found=repr(message.keys), hint='keys=["o-1"]'
         )
-    keys: Sequence[object] = message.keys
-    for key in keys:
+    keys: object = message.keys
+    if not isinstance(keys, Iterable):
+        raise errors.MessageIllegalError("keys are no list", expected="a list of keys", found=repr(keys))
+    found = list(keys)
+    for key in found:
         if not isinstance(key, str) or not key or " " in key:
             raise errors.MessageIllegalError("a key is empty or holds a space, which separates keys", found=repr(key))
-    return list(message.keys)
+    return found
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:

@@ -1,0 +1,60 @@
+"""What callers may ask with: numbers and texts are looked at before they lead anywhere.
+
+A wrong type would otherwise surface deep inside, or worse, not at all: ``0.5`` compares with offsets as if it were one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from mqstore import errors
+from mqstore.layout.constants import INT_MAX
+
+INT_MIN: Final = -INT_MAX - 1
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> None:
+    """Raise UsageError unless ``value`` is a whole number from ``low`` to ``high``; True is none."""
+    if type(value) is not int or not low <= value <= high:
+        raise errors.UsageError(f"no such {name}", expected=f"a whole number, {low} to {high}", found=repr(value))
+
+
+def check_count(max_messages: object) -> None:
+    """Raise UsageError for a number of messages that cannot be meant."""
+    check_whole("number of messages", max_messages, 1, INT_MAX)
+
+
+def check_long(name: str, value: object) -> None:
+    """Raise UsageError unless ``value`` fits the 64 bits that offsets and times have in the files."""
+    check_whole(name, value, LONG_MIN, LONG_MAX)
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise UsageError unless ``value`` is None, for ever, or a number of seconds that a thread can wait."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= threading.TIMEOUT_MAX:
+        raise errors.UsageError(f"no such {name}", expected="seconds, 0 or more, or None", found=repr(value))
+
+
+def check_queue(topic: object, queue_id: object) -> None:
+    """Raise UsageError unless the two can name a queue, whether there is one or not."""
+    if not isinstance(topic, str):
+        raise errors.UsageError("a topic is text", expected="str", found=repr(topic))
+    check_whole("queue", queue_id, 0, INT_MAX)
+
+
+def check_window(begin_ms: int, end_ms: int) -> None:
+    """Raise UsageError for a window of times that ends before it begins."""
+    check_long("begin", begin_ms)
+    check_long("end", end_ms)
+    if begin_ms > end_ms:
+        raise errors.UsageError(
+            "the window ends before it begins",
+            expected=f"end >= {begin_ms}",
+            found=end_ms,
+            hint="give the earlier time first",
+        )
