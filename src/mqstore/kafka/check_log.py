@@ -13,6 +13,7 @@ from mqstore.kafka.markers import read_marker
 from mqstore.kafka.producer_state import ProducerStates, add_sequence
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.checkpoints import EpochEntry
 from mqstore.layout.kafka.constants import MAGIC_V2, NO_LEADER_EPOCH, TimestampType
@@ -151,6 +152,9 @@ class LogCheck:
                 facts.holes.append((position, self.end_offset, header.base_offset))
             self.has_holes = True
             self._hole_at = header.base_offset
+        if header.last_offset == LONG_MAX:
+            self._finding(Severity.ERROR, segment, position, "no offset is left behind the batch",
+                          f"< {LONG_MAX}", header.last_offset)  # fmt: skip
         self._epoch_of(segment, position, header)
         self._records(segment, position, header, buffer)
         self._producer(segment, position, header)
@@ -162,8 +166,13 @@ class LogCheck:
         self.end_offset = max(self.end_offset, header.last_offset + 1)
         try:
             marker = read_marker(buffer, header)
-        except errors.CorruptBatchError:
-            return  # told by _records
+        except errors.CorruptBatchError as error:
+            repair = "readers of committed records wait at its transaction until end_transaction ends it"
+            self._finding(Severity.ERROR, segment, position, f"a control batch without a marker: {error.message}",
+                          error.expected, error.found, repair, "transactions")  # fmt: skip
+            marker = None
+        except errors.UsageError:
+            marker = None  # told by _records: the library of its codec is missing
         if marker is not None and not marker.commit:
             facts.abort_markers.add((header.producer_id, header.base_offset))
         aborted = self.states.apply(header, marker)

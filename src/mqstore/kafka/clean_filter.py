@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from mqstore.kafka.markers import read_marker
+from mqstore.kafka.markers import marker_in_log
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.constants import MAGIC_V2
 from mqstore.layout.kafka.producer_snapshot import ProducerEntry
@@ -123,7 +123,7 @@ class BatchFilter:
         return Verdict(Fate.REWRITTEN, kept, horizon)
 
     def _judge_control(self, buffer: bytes, header: BatchHeader, read: Callable[[], list[Record]]) -> Verdict:
-        marker = read_marker(buffer, header)
+        marker = marker_in_log(buffer, header)
         if marker is None:
             return Verdict(Fate.KEPT if header.record_count else self._without_records(header).fate, [])
         is_idle = self.transactions.is_idle_marker(header, marker.commit)

@@ -25,6 +25,7 @@ from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
 from mqstore.kafka.stock import PartitionStock, take_partition_stock
 from mqstore.kafka.transactions import producers_at, read_snapshot
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, encode_leader_epochs
 from mqstore.layout.kafka.names import FileKind
@@ -219,10 +220,10 @@ class PartitionLoader:
         if walk is not None:
             return walk.end_offset
         end = last.base_offset
-        scan = last.scan(lookup.start_position(last, (1 << 63) - 1), check_crc=False)
+        scan = last.scan(lookup.start_position(last, LONG_MAX), check_crc=False)
         for chunk in scan:
             end = chunk.columns.last_offset[chunk.columns.count - 1] + 1
-        if scan.position < last.size_bytes:
+        if scan.position < last.size_bytes or end > LONG_MAX:
             # A clean stop leaves no torn tail: whatever the marker says, this was none.
             _log.warning("the end of %s is torn in spite of a clean stop, recovering it", last.path())
             return self._recover_last(last)
@@ -285,7 +286,7 @@ class PartitionLoader:
         except errors.MqstoreError:
             return False
         size = segment.size_bytes
-        last = offsets.floor((1 << 63) - 1)
+        last = offsets.floor(LONG_MAX)
         first = next(segment.headers(last.position, on_damage=stop_at_damage), None)
         if first is None:
             return size == 0

@@ -18,10 +18,12 @@ from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.loading import LoadedLog, cut_epochs
 from mqstore.kafka.markers import read_marker
 from mqstore.kafka.message import Isolation
+from mqstore.kafka.producer_state import Marker
 from mqstore.kafka.reading import LogRange
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.stock import take_partition_stock
 from mqstore.kafka.transactions import aborted_between
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.batch import BatchHeader, decode_header, rebase
 from mqstore.layout.kafka.checkpoints import EpochEntry, encode_leader_epochs
@@ -162,7 +164,8 @@ class PartitionLog:
             keep_offsets: take the batch's own offsets, as a follower does; they may leave a hole behind the log's end.
 
         Raises:
-            MessageIllegalError: the batch is too large, or its offsets are taken.
+            MessageIllegalError: the batch is too large, or its offsets are taken or the last of all.
+            CorruptBatchError: a control batch that cannot be read.
             OutOfOrderSequenceError, ProducerFencedError: of its producer.
             DiskFullError, StoreIOError: it could not be written; nothing of it was kept.
             NotWritableError: a sync failed before.
@@ -183,12 +186,17 @@ class PartitionLog:
             epoch = self.leader_epoch if leader_epoch is None else leader_epoch
             placed = rebase(batch, base, epoch)
             header = decode_header(placed)
+            if header.last_offset == LONG_MAX:
+                raise errors.MessageIllegalError(
+                    "no offset would be left behind the batch", path=self.directory, found=header.last_offset
+                )
+            marker = read_marker(placed, header)  # before it is written: a log must be able to bear what it holds
             if self.active.must_roll(len(placed), header.max_timestamp_ms, header.last_offset):
                 self._roll(base)
             self._note_epoch(epoch, base)
             self.active.append(placed, header)
             self.log_end = header.last_offset + 1
-            self._note_producer(placed, header)
+            self._note_producer(header, marker)
             if self.oldest_unflushed_ms is None:
                 self.oldest_unflushed_ms = time.monotonic_ns() // 1_000_000
             return Appended(base, header.last_offset, header.max_timestamp_ms)
@@ -249,11 +257,11 @@ class PartitionLog:
             durable.replace_file(self.directory / names.LEADER_EPOCHS, encode_leader_epochs(epochs))
             self._epochs = epochs
 
-    def _note_producer(self, batch: bytes, header: BatchHeader) -> None:
+    def _note_producer(self, header: BatchHeader, marker: Marker | None) -> None:
         if header.producer_id < 0:
             self._producers.end_offset = self.log_end
             return
-        aborted = self._producers.apply(header, read_marker(batch, header))
+        aborted = self._producers.apply(header, marker)
         if aborted is not None:
             try:
                 self.active.add_aborted(aborted)

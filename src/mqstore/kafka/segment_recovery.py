@@ -10,10 +10,10 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.index_builder import IndexBuilder
-from mqstore.kafka.markers import read_marker
+from mqstore.kafka.markers import marker_in_log
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Chunk, Segment
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import INT_MAX, LONG_MAX
 from mqstore.layout.kafka.checkpoints import EpochEntry
 from mqstore.layout.kafka.names import FileKind
 from mqstore.layout.kafka.txn_index import AbortedTransaction, encode_txn_index
@@ -78,6 +78,8 @@ def _sound_rows(chunk: Chunk, end_offset: int, base_offset: int) -> int:
         last = int(columns.last_offset[row])
         if columns.base_offset[row] < end_offset or last < columns.base_offset[row] or last - base_offset > INT_MAX:
             return row
+        if last == LONG_MAX:  # a log without an offset for its next record
+            return row
         end_offset = last + 1
     return int(columns.count)
 
@@ -102,7 +104,7 @@ def _add_chunk(walk: SegmentWalk, chunk: Chunk, rows: int, states: ProducerState
         for row, header in enumerate(chunk.headers()):
             if row >= rows:
                 break
-            aborted = states.apply(header, read_marker(chunk.buffer, header))
+            aborted = states.apply(header, marker_in_log(chunk.buffer, header))
             if aborted is not None:
                 walk.aborted.append(aborted)
     walk.batches += rows

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from mqstore import errors, kernels
-from mqstore.kafka.arguments import SHORT_MAX, check_number
+from mqstore.kafka.arguments import SHORT_MAX, check_number, check_numbers
 from mqstore.kafka.batching import PLAIN, Sender
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.message import KafkaMessage, PutResult
@@ -16,6 +16,7 @@ from mqstore.kafka.partition_log import Appended, PartitionLog
 from mqstore.kafka.producer import Producer
 from mqstore.kafka.putting import PreparedBatch, numbered, prepare, take_messages
 from mqstore.kafka.store_reader import StoreReader
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka.batch import decode_header, decode_records
 from mqstore.layout.kafka.control import encode_end_transaction_marker
 
@@ -113,6 +114,10 @@ class StoreWriter(StoreReader):
             DiskFullError, NotWritableError, StoreClosedError: as :meth:`put`.
         """
         self._check_open()
+        if not isinstance(batch, bytes | bytearray | memoryview):
+            raise errors.UsageError("a batch is bytes", found=type(batch).__name__)
+        batch = bytes(batch)
+        check_numbers(-1, INT_MAX, leader_epoch=leader_epoch)
         header = decode_header(batch)
         if header.size != len(batch) or header.magic != 2:
             raise errors.MessageIllegalError(

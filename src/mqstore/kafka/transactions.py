@@ -11,7 +11,8 @@ from pathlib import Path
 
 from mqstore import errors
 from mqstore.files.whole import read_whole
-from mqstore.kafka.markers import read_marker
+from mqstore.kafka.damage import BatchDamage
+from mqstore.kafka.markers import marker_in_log
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.stock import PartitionStock
@@ -54,19 +55,24 @@ def replay(
 ) -> None:
     """Bring ``states`` from their end offset up to ``end`` by the batches of ``segments``, in order.
 
-    Stops in front of the first batch that cannot be read.
+    Damaged batches are passed over: what they told is lost, and a transaction whose end they were stays open.
     """
     begin = states.end_offset
     for segment in segments:
         start = segment.offset_index().floor(begin).position if segment.base_offset < begin else 0
-        for _, header, buffer in segment.headers(start):
+        for _, header, buffer in segment.headers(start, on_damage=_pass_over):
             if header.last_offset < begin:
                 continue
             if header.base_offset >= end:
                 return
-            aborted = states.apply(header, read_marker(buffer, header))
+            aborted = states.apply(header, marker_in_log(buffer, header))
             if aborted is not None:
                 on_abort(aborted)
+
+
+def _pass_over(damage: BatchDamage) -> bool:
+    _log.warning("what a damaged batch told of its producer is lost: %s", damage.to_error())
+    return True
 
 
 def producers_at(stock: PartitionStock, segments: Sequence[Segment], end: int) -> ProducerStates:
