@@ -14,10 +14,11 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 
 from mqstore.errors import CorruptFileError, MqstoreError
 from mqstore.spark.kafka_columns import arrow_schema
-from mqstore.spark.kafka_offsets import HINT, KafkaLogs, ending_offsets, starting_offsets
+from mqstore.spark.kafka_offsets import KafkaLogs, ending_offsets, starting_offsets
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
+from mqstore.spark.stream_ends import HINT
 from spark.support import moment
 
 if TYPE_CHECKING:

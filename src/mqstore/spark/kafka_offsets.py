@@ -5,19 +5,17 @@ A batch asks once. A stream asks at every trigger: what has come, what has gone,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from mqstore.errors import CorruptFileError, NotAStoreError, UsageError
+from mqstore.errors import NotAStoreError, UsageError
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView
-from mqstore.spark.kafka_options import EARLIEST, Bound, KafkaReadOptions, Partition
-
-_log = logging.getLogger(__name__)
+from mqstore.spark.kafka_options import Bound, KafkaReadOptions, Partition
+from mqstore.spark.option_values import EARLIEST
+from mqstore.spark.stream_ends import lost, reachable, share_out
 
 Offsets = dict[Partition, int]
-HINT = "failOnDataLoss=false reads what is left"
 
 
 class KafkaLogs:
@@ -150,19 +148,16 @@ def _resolve(
 
 def _within(key: Partition, wanted: int, start: int, end: int, options: KafkaReadOptions) -> int:
     if wanted < start or wanted > end:
-        lost(f"offset {wanted} of {key[0]}-{key[1]} is not there", f"{start} to {end}", options)
+        _lost(f"offset {wanted} of {key[0]}-{key[1]} is not there", f"{start} to {end}", options)
     return max(start, min(wanted, end))
 
 
-def lost(what: str, expected: str, options: KafkaReadOptions) -> None:
-    """Data that should be there is not: an error, or a warning where the read shall go on.
+def _lost(what: str, expected: str, options: KafkaReadOptions) -> None:
+    lost(what, expected, options.fail_on_data_loss)
 
-    Raises:
-        CorruptFileError: under failOnDataLoss.
-    """
-    if options.fail_on_data_loss:
-        raise CorruptFileError(f"data may have been lost: {what}", expected=expected, hint=HINT)
-    _log.warning("going on although data may have been lost: %s; expected %s", what, expected)
+
+def _name(key: Partition) -> str:
+    return f"partition {key[0]}-{key[1]}"
 
 
 def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaReadOptions) -> Offsets:
@@ -172,16 +167,16 @@ def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaRe
     for key in end:
         partition = found.get(key)
         if partition is None:
-            lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
+            _lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
             continue
         first = partition.log_start_offset
         if key not in start:
             if first:
-                lost(f"new partition {key[0]}-{key[1]} begins at {first}", "0", options)
+                _lost(f"new partition {key[0]}-{key[1]} begins at {first}", "0", options)
             begins[key] = min(first, end[key])
             continue
         if start[key] < first:
-            lost(f"offsets {start[key]} to {first} of {key[0]}-{key[1]} were removed", f"offset {start[key]}", options)
+            _lost(f"offsets {start[key]} to {first} of {key[0]}-{key[1]} were removed", f"offset {start[key]}", options)
         begins[key] = min(max(start[key], first), end[key])
     return begins
 
@@ -198,30 +193,16 @@ def next_offsets(
         limit: how many offsets the batch may have, shared in proportion to what waits in each partition.
         ceiling: an end that was fixed before, if the stream ends there.
     """
-    latest = latest_offsets(logs)
-    for key in start.keys() - latest.keys():
-        lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
-    if ceiling is not None:
-        latest = {key: min(end, ceiling[key]) for key, end in latest.items() if key in ceiling}
-    for key, offset in start.items():
-        if key in latest and latest[key] < offset:
-            if ceiling is None or ceiling.get(key, 0) >= offset:
-                lost(f"{key[0]}-{key[1]} ends at {latest[key]}", f"offset {offset}", options)
-            latest[key] = offset
+    latest = reachable(
+        latest_offsets(logs), start, ceiling, lambda what, expected: _lost(what, expected, options), _name
+    )
     if limit is None:
         return latest
     found = logs.partitions()
     begins = {key: start.get(key, found[key].log_start_offset) for key in latest}
-    waiting = {key: latest[key] - max(begins[key], 0) for key in latest}
-    total = sum(count for count in waiting.values() if count > 0)
-    if total <= limit:
-        return latest
-    return {key: min(latest[key], begins[key] + _share(waiting[key], limit, total)) for key in latest}
-
-
-def _share(waiting: int, limit: int, total: int) -> int:
-    """A partition's part of the limit; one at least where something waits, so that no partition starves."""
-    return max(1, waiting * limit // total) if waiting > 0 else 0
+    waiting = {key: max(0, latest[key] - begins[key]) for key in latest}
+    shares = share_out(waiting, limit, turn=sum(begins.values()))
+    return {key: min(latest[key], begins[key] + shares[key]) for key in latest}
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

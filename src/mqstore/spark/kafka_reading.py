@@ -21,9 +21,9 @@ from mqstore.layout.kafka.constants import BATCH_HEADER_SIZE, CODEC_MASK, CONTRO
 from mqstore.layout.kafka.header import BatchHeader, decode_header
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 from mqstore.spark.kafka_columns import RowMaker
-from mqstore.spark.kafka_offsets import HINT
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_splits import KafkaSplit
+from mqstore.spark.stream_ends import HINT
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from mqstore.spark.kafka_offsets import KafkaLogs, from_json, to_json
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
-from mqstore.spark.source import telling
+from mqstore.spark.telling import telling
 
 StreamOffsets = dict[str, dict[str, int]]
 """By topic and number of the partition, as Spark's own Kafka source notes them in a checkpoint."""

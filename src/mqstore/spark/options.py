@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
-from mqstore.errors import UsageError
-from mqstore.layout.tags import TagExpression
+from mqstore.spark import option_values as values
+from mqstore.spark.condition import Condition
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES, EARLIEST, LATEST
 
-DEFAULT_SPLIT_BYTES: Final = 256 << 20
-
-EARLIEST: Final = -2
-"""In offset JSON, as in Spark's Kafka source: from the queue's first message."""
-LATEST: Final = -1
-"""In offset JSON: up to the queue's end."""
-
-_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions")
 NAMES: Final = (
     "path",
     "paths",
     "view",
-    *_SUBSCRIPTIONS,
+    *values.SUBSCRIPTIONS,
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    values.STRATEGY,
+    *_STREAM_ONLY,
     "failOnDataLoss",
     "minPartitions",
     "maxPartitions",
@@ -57,9 +56,13 @@ class OnCorruptRecord(str, enum.Enum):
 
 @dataclass(frozen=True)
 class OffsetBounds:
-    """Queue offsets: (topic, broker name or None for all, queue id, offset)."""
+    """Queue offsets: (topic, broker name or None for all, queue id, offset).
+
+    In a stream offsets may be ``EARLIEST`` and ``LATEST``; ``default`` is the one that holds for queues not named.
+    """
 
     offsets: tuple[tuple[str, str | None, int, int], ...] = ()
+    default: int = EARLIEST
 
     def of(self, broker_name: str) -> dict[tuple[str, int], int]:
         """The offsets that hold for one broker, by topic and queue id; those naming it win."""
@@ -91,6 +94,11 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     broker_names: tuple[str, ...] = ()
     push_filters: bool = False
+    latest_if_no_match: bool = False
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 0
 
     @property
     def check_crc(self) -> bool:
@@ -98,114 +106,78 @@ class ReadOptions:
         return self.verify_checksum and self.on_corrupt_record is not OnCorruptRecord.KEEP
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+    def parse(cls, given: Mapping[str, str], streaming: bool = False) -> ReadOptions:
         """Check the options of a read.
 
         Raises:
-            UsageError: a value that cannot be meant, options that exclude each other, or a name that is nearly one of
-                ours. Names that are nothing like ours are passed over, as Spark's own sources do.
+            UsageError: a value that cannot be meant, options that exclude each other or make no sense in a batch or a
+                stream, or a name that is nearly one of ours. Names that are nothing like ours are passed over, as
+                Spark's own sources do.
         """
-        options = _by_name(given)
-        chosen = [name for name in _SUBSCRIPTIONS if name in options]
-        if len(chosen) > 1:
-            raise UsageError(
-                "options that exclude each other", found=", ".join(chosen), hint=f"give one of {', '.join(chosen)}"
-            )
-        TagExpression.parse(options.get("where"))
+        options = values.by_name(given, NAMES)
+        values.check_one_subscription(options)
+        values.refuse(options, _BATCH_ONLY if streaming else _STREAM_ONLY, "a stream" if streaming else "a batch")
+        Condition.parse(options.get("where"))
         pattern = options.get("subscribePattern")
+        starting = _stream_start(options) if streaming else _offsets(options, "startingOffsets", "earliest", LATEST)
         return cls(
-            paths=_paths(options),
+            paths=values.paths(options, "store"),
             view=options.get("view", "messages").strip().lower(),
-            topics=frozenset(_list(options["subscribe"], "subscribe")) if "subscribe" in options else None,
-            topic_pattern=None if pattern is None else _pattern(pattern),
-            queues=_assign(options["assign"]) if "assign" in options else None,
-            starting=_offsets(options, "startingOffsets", all_of_it="earliest", barred=LATEST),
-            ending=_offsets(options, "endingOffsets", all_of_it="latest", barred=EARLIEST),
-            starting_timestamp_ms=_whole(options, "startingTimestamp", 0),
-            ending_timestamp_ms=_whole(options, "endingTimestamp", 0),
-            fail_on_data_loss=_truth(options, "failOnDataLoss", True),
-            min_partitions=_whole(options, "minPartitions", 1) or 1,
-            max_partitions=_whole(options, "maxPartitions", 1),
-            split_bytes=_whole(options, "splitBytes", 1) or DEFAULT_SPLIT_BYTES,
+            topics=frozenset(values.names(options["subscribe"], "subscribe")) if "subscribe" in options else None,
+            topic_pattern=None if pattern is None else values.pattern(pattern, "subscribePattern"),
+            queues=values.assigned(options["assign"]) if "assign" in options else None,
+            starting=starting,
+            ending=_offsets(options, "endingOffsets", "latest", EARLIEST),
+            starting_timestamp_ms=values.whole(options, "startingTimestamp", 0),
+            ending_timestamp_ms=values.whole(options, "endingTimestamp", 0),
+            fail_on_data_loss=values.truth(options, "failOnDataLoss", True),
+            min_partitions=values.whole(options, "minPartitions") or 1,
+            max_partitions=values.whole(options, "maxPartitions"),
+            split_bytes=values.whole(options, "splitBytes") or DEFAULT_SPLIT_BYTES,
             where=options.get("where"),
             on_corrupt_record=_on_corrupt_record(options.get("onCorruptRecord", "fail")),
-            verify_checksum=_truth(options, "verifyChecksum", True),
-            columns=tuple(_list(options["columns"], "columns")) if "columns" in options else None,
-            broker_names=tuple(_list(options["brokerName"], "brokerName")) if "brokerName" in options else (),
-            push_filters=_truth(options, "pushFilters", False),
+            verify_checksum=values.truth(options, "verifyChecksum", True),
+            columns=tuple(values.names(options["columns"], "columns")) if "columns" in options else None,
+            broker_names=tuple(values.names(options["brokerName"], "brokerName")) if "brokerName" in options else (),
+            push_filters=values.truth(options, "pushFilters", False),
+            latest_if_no_match=values.word(options, values.STRATEGY, values.STRATEGIES) == "latest",
+            max_offsets_per_trigger=values.whole(options, "maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=values.whole(options, "maxBytesPerTrigger"),
+            min_offsets_per_trigger=values.whole(options, "minOffsetsPerTrigger"),
+            max_trigger_delay_ms=values.delay_ms(options, "maxTriggerDelay", "15m"),
         )
 
 
-def _by_name(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under their documented names; a misspelt one is an error rather than without effect."""
-    known = {name.lower(): name for name in NAMES}
-    options = {}
-    for name, value in given.items():
-        if name.lower() in known:
-            options[known[name.lower()]] = value
-            continue
-        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.8)
-        if near:
-            raise UsageError(f"unknown option {name}", hint=f"did you mean {known[near[0]]}?")
-    return options
+def view_and_columns(given: Mapping[str, str]) -> tuple[str, list[str] | None]:
+    """The two options that the schema depends on, while it is not known yet whether it will be a batch or a stream."""
+    options = values.by_name(given, NAMES)
+    columns = values.names(options["columns"], "columns") if "columns" in options else None
+    return options.get("view", "messages").strip().lower(), columns
 
 
-def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
-    # load() with a list gives its paths as JSON.
-    paths = json.loads(options["paths"]) if "paths" in options else _list(options.get("path", ""), "path")
-    if not paths:
-        raise UsageError("no store to read", hint='load("DIRECTORY"), or option path')
-    return tuple(str(path) for path in paths)
+def _stream_start(options: Mapping[str, str]) -> OffsetBounds:
+    """Where a new stream begins: at the end unless told otherwise, as Spark's Kafka source does."""
+    text = options.get("startingOffsets", "latest").strip().lower()
+    if text in ("earliest", "latest"):
+        return OffsetBounds(default=EARLIEST if text == "earliest" else LATEST)
+    return _offsets(options, "startingOffsets", "earliest, or latest", None)
 
 
-def _list(text: str, name: str) -> list[str]:
-    values = [value for part in text.split(",") if (value := part.strip())]
-    if not values and name != "path":
-        raise _bad(name, "names separated by commas", text)
-    return values
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise _bad("subscribePattern", "a regular expression", f"{text!r}: {error}") from None
-    return text
-
-
-def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise _bad(name, f"JSON such as {example}", text)
-    return value
-
-
-def _assign(text: str) -> frozenset[tuple[str, int]]:
-    example = '{"orders": [0, 1]}'
-    queues: set[tuple[str, int]] = set()
-    for topic, ids in _json_object("assign", text, example).items():
-        if not isinstance(ids, list) or not all(_is_whole(one) and one >= 0 for one in ids):
-            raise _bad("assign", f"JSON such as {example}", text)
-        queues.update((topic, one) for one in ids)
-    return frozenset(queues)
-
-
-def _offsets(options: Mapping[str, str], name: str, all_of_it: str, barred: int) -> OffsetBounds:
-    """Offsets by queue; ``all_of_it`` is the word for no bound, ``barred`` the number that makes no sense here."""
+def _offsets(options: Mapping[str, str], name: str, all_of_it: str, barred: int | None) -> OffsetBounds:
+    """Offsets by queue; ``all_of_it`` is the word for no bound, ``barred`` the number that makes no sense here, None in
+    a stream.
+    """
     text = options.get(name, all_of_it).strip()
     if text.lower() == all_of_it:
         return OffsetBounds()
     example = '{"orders": {"0": 23}}'
     found: list[tuple[str, str | None, int, int]] = []
-    for topic, broker, queue, offset in _flat(_json_object(name, text, f"{example}, or {all_of_it}")):
-        if not queue.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
-            raise _bad(name, f"JSON such as {example}, or {all_of_it}", text)
+    for topic, broker, queue, offset in _flat(values.json_object(name, text, f"{example}, or {all_of_it}")):
+        if not queue.isdecimal() or not _is_offset(offset):
+            raise values.bad(name, f"JSON such as {example}, or {all_of_it}", text)
         if offset == barred:
-            raise _bad(name, f"offsets other than {barred}, which would read nothing in a batch", text)
-        if offset >= 0:
+            raise values.bad(name, f"offsets other than {barred}, which would read nothing in a batch", text)
+        if offset >= 0 or barred is None:
             found.append((topic, broker, int(queue), offset))
     return OffsetBounds(tuple(found))
 
@@ -221,32 +193,12 @@ def _flat(by_topic: dict[str, Any]) -> Iterator[tuple[str, str | None, str, obje
                 yield topic, None, key, value
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _whole(options: Mapping[str, str], name: str, least: int) -> int | None:
-    if name not in options:
-        return None
-    text = options[name].strip()
-    if not text.isdecimal() or int(text) < least:
-        raise _bad(name, f"a whole number, {least} or more", text)
-    return int(text)
-
-
-def _truth(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = options.get(name, str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise _bad(name, "true or false", text)
-    return text == "true"
-
-
 def _on_corrupt_record(text: str) -> OnCorruptRecord:
     try:
         return OnCorruptRecord(text.strip().lower())
     except ValueError:
-        raise _bad("onCorruptRecord", "fail, skip or keep", text) from None
+        raise values.bad("onCorruptRecord", "fail, skip or keep", text) from None
 
 
-def _bad(name: str, expected: str, found: str) -> UsageError:
-    return UsageError(f"option {name} has a value that cannot be meant", expected=expected, found=found)
+def _is_offset(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= EARLIEST

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.layout.tags import TagExpression
 from mqstore.spark.columns import TIMESTAMP
+from mqstore.spark.condition import Condition
 from mqstore.spark.options import ReadOptions
 
 _LONG_MAX: Final = (1 << 63) - 1
@@ -66,9 +66,7 @@ class Selection:
             needed.append("queueOffset")
         if self.starting_timestamp_ms is not None or self.ending_timestamp_ms is not None:
             needed.append("storeTimestamp")
-        if not TagExpression.parse(self.where).is_all:
-            needed.append("tags")
-        return needed
+        return needed + Condition.parse(self.where).columns
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Whether any row of this queue may be wanted."""
@@ -82,9 +80,11 @@ class Selection:
     def apply(self, batch: Any) -> Any:
         """The wanted rows of a record batch that has the columns :attr:`columns`."""
         masks = self._masks(batch)
-        if not masks or not batch.num_rows:
-            return batch
-        return batch.filter(reduce(pc.and_, masks))
+        if masks and batch.num_rows:
+            batch = batch.filter(reduce(pc.and_, masks))
+        condition = Condition.parse(self.where)
+        # Last, because a condition may be slow to look at.
+        return batch.filter(condition.mask(batch)) if condition.columns and batch.num_rows else batch
 
     def _masks(self, batch: Any) -> list[Any]:
         masks = []
@@ -96,9 +96,6 @@ class Selection:
             masks.append(pc.greater_equal(batch["storeTimestamp"], _moment(self.starting_timestamp_ms)))
         if self.ending_timestamp_ms is not None:
             masks.append(pc.less(batch["storeTimestamp"], _moment(self.ending_timestamp_ms)))
-        tags = TagExpression.parse(self.where)
-        if not tags.is_all:
-            masks.append(pc.is_in(batch["tags"], pa.array(tags.tags, pa.string())))
         return masks
 
     def _topic_mask(self, batch: Any) -> Any:

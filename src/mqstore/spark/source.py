@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from mqstore.errors import MqstoreError, UsageError
+from mqstore.errors import UsageError
 from mqstore.spark.messages import MessagesView
-from mqstore.spark.options import ReadOptions
+from mqstore.spark.options import ReadOptions, view_and_columns
 from mqstore.spark.stores import find_stores
+from mqstore.spark.stream import StreamReader
 from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
+from mqstore.spark.telling import telling
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,9 +48,9 @@ class RocketmqSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the view that the options name, or those of option ``columns``."""
         with telling():
-            options = ReadOptions.parse(self.options)
-            view = _view(options)
-            columns = _columns(view, options.columns)
+            name, wanted = view_and_columns(self.options)
+            view = _view(name)
+            columns = _columns(view, wanted)
             import pyarrow as pa
 
             return from_arrow_schema(pa.schema([view.schema.field(name) for name in columns]))
@@ -51,11 +59,21 @@ class RocketmqSource(DataSource):
         """A reader of the columns of ``schema``, which may be the user's own choice of them."""
         with telling():
             options = ReadOptions.parse(self.options)
-            view = _view(options)
+            view = _view(options.view)
             columns = _columns(view, schema.fieldNames())
             _check_types(view, schema)
             table = view(find_stores(options), options, columns)
             return PushingReader(table) if options.push_filters else Reader(table)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader of a stream of messages."""
+        with telling():
+            options = ReadOptions.parse(self.options, streaming=True)
+            if options.view != "messages":
+                raise UsageError("only messages come as a stream", found=f"view {options.view}")
+            columns = _columns(MessagesView, schema.fieldNames())
+            _check_types(MessagesView, schema)
+            return StreamReader(options, columns)
 
 
 class Reader(DataSourceReader):
@@ -103,10 +121,10 @@ class PushingReader(Reader):
         return True
 
 
-def _view(options: ReadOptions) -> type[TableView]:
-    if options.view not in VIEWS:
-        raise UsageError("no such view", expected=", ".join(VIEWS), found=options.view)
-    return VIEWS[options.view]
+def _view(name: str) -> type[TableView]:
+    if name not in VIEWS:
+        raise UsageError("no such view", expected=", ".join(VIEWS), found=name)
+    return VIEWS[name]
 
 
 def _columns(view: type[TableView], wanted: Sequence[str] | None) -> list[str]:
@@ -132,15 +150,3 @@ def _check_types(view: type[TableView], schema: StructType) -> None:
                 expected=f"{name} {expected.dataType.simpleString()}",
                 found=f"{field.name} {schema[field.name].dataType.simpleString()}",
             )
-
-
-@contextmanager
-def telling() -> Iterator[None]:
-    """Put an error's hint into its text: of an exception from Python, Spark shows the text alone."""
-    try:
-        yield
-    except MqstoreError as error:
-        if error.hint and not re.search(r"\(hint: .*\)$", error.message):
-            error.message = f"{error.message} (hint: {error.hint})"
-            error.args = (error.message,)
-        raise

@@ -15,7 +15,7 @@ from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
 from mqstore.spark.jobs.tasks import run_tasks
-from mqstore.spark.options import DEFAULT_SPLIT_BYTES
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.config import StoreConfig

@@ -37,7 +37,7 @@ from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.kafka.names import partition_directory_name
 from mqstore.spark.jobs.rebuilding import NewStore, build_derived
 from mqstore.spark.jobs.tasks import run_tasks
-from mqstore.spark.options import DEFAULT_SPLIT_BYTES
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.store.message import QueueInfo
 from mqstore.store.paths import StorePaths
 from mqstore.store.sizes import resolve_sizes

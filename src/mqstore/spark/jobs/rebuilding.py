@@ -24,7 +24,7 @@ from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import run_tasks
-from mqstore.spark.options import DEFAULT_SPLIT_BYTES
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, open_log, plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes

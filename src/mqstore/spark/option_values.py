@@ -1,0 +1,165 @@
+"""What the options of all sources have in common: how values are written, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from mqstore.errors import UsageError
+
+DEFAULT_SPLIT_BYTES: Final = 256 << 20
+
+EARLIEST: Final = -2
+"""In offset JSON, as in Spark's Kafka source: the first message."""
+LATEST: Final = -1
+"""In offset JSON: the end."""
+
+SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+"""The options that choose topics or queues, of which one may be given."""
+
+STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+STRATEGIES: Final = ("error", "latest")
+"""What a stream does where nothing is as new as its starting timestamp."""
+
+_DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def by_name(
+    given: Mapping[str, str], names: Sequence[str], *, others: Collection[str] = (), refused: Collection[str] = ()
+) -> dict[str, str]:
+    """The options under their documented names; Spark compares them without regard to case.
+
+    Args:
+        given: the options as Spark gives them.
+        names: every option that there is.
+        others: names that are passed over without a word.
+        refused: names that other sources have and this one does not.
+
+    Raises:
+        UsageError: a refused name, or one that is nearly one of ours: a misspelt option must not be without effect.
+    """
+    known = {name.lower(): name for name in names}
+    passed_over = {name.lower() for name in others}
+    barred = {name.lower() for name in refused}
+    options = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if lower in known:
+            options[known[lower]] = value
+        elif lower in barred:
+            raise UsageError(f"option {name} is one that this source does not have", hint="see docs/kafka.md")
+        elif lower not in passed_over:
+            near = difflib.get_close_matches(lower, known, n=1, cutoff=0.8)
+            if near:
+                raise UsageError(f"unknown option {name}", hint=f"did you mean {known[near[0]]}?")
+    return options
+
+
+def refuse(options: Mapping[str, str], names: Sequence[str], where: str) -> None:
+    """Raise UsageError for options that make no sense ``where``."""
+    for name in names:
+        if name in options:
+            raise UsageError(f"option {name} makes no sense in {where}")
+
+
+def check_one_subscription(options: Mapping[str, str]) -> None:
+    """Raise UsageError when more than one option chooses topics."""
+    chosen = [name for name in SUBSCRIPTIONS if name in options]
+    if len(chosen) > 1:
+        raise UsageError(
+            "options that exclude each other", found=", ".join(chosen), hint=f"give one of {', '.join(chosen)}"
+        )
+
+
+def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:
+    """What ``load`` was given; UsageError, which names ``what`` is missing, for nothing."""
+    # load() with a list gives its paths as JSON.
+    found = json.loads(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
+    if not found:
+        raise UsageError(f"no {what} to read", hint='load("DIRECTORY"), or option path')
+    return tuple(str(path) for path in found)
+
+
+def names(text: str, name: str) -> list[str]:
+    """Names separated by commas; at least one, but for ``path``."""
+    values = [value for part in text.split(",") if (value := part.strip())]
+    if not values and name != "path":
+        raise bad(name, "names separated by commas", text)
+    return values
+
+
+def pattern(text: str, name: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise bad(name, "a regular expression", f"{text!r}: {error}") from None
+    return text
+
+
+def json_object(name: str, text: str, example: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise bad(name, f"JSON such as {example}", text)
+    return value
+
+
+def assigned(text: str) -> frozenset[tuple[str, int]]:
+    """Topics with numbers, as ``{"orders": [0, 1]}``."""
+    example = '{"orders": [0, 1]}'
+    found: set[tuple[str, int]] = set()
+    for topic, numbers in json_object("assign", text, example).items():
+        if not isinstance(numbers, list) or not all(is_whole(one) and one >= 0 for one in numbers):
+            raise bad("assign", f"JSON such as {example}", text)
+        found.update((topic, one) for one in numbers)
+    return frozenset(found)
+
+
+def is_whole(value: object) -> bool:
+    """Whether a JSON value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """A whole number, ``least`` or more; None without the option."""
+    if name not in options:
+        return None
+    text = options[name].strip()
+    if not text.isdecimal() or int(text) < least:
+        raise bad(name, f"a whole number, {least} or more", text)
+    return int(text)
+
+
+def truth(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """``true`` or ``false``."""
+    return word(options, name, ("true", "false"), str(default).lower()) == "true"
+
+
+def word(options: Mapping[str, str], name: str, words: tuple[str, ...], default: str | None = None) -> str:
+    """One of ``words``, of which the first is the default unless another is given."""
+    text = options.get(name, default or words[0]).strip().lower()
+    if text not in words:
+        raise bad(name, " or ".join(words), text)
+    return text
+
+
+def delay_ms(options: Mapping[str, str], name: str, default: str) -> int:
+    """A length of time such as ``15m``, in ms."""
+    text = options.get(name, default)
+    found = _DELAY.fullmatch(text.lower())
+    if found is None:
+        raise bad(name, "a length of time such as 500ms, 30s, 15m, 1h", text)
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def bad(name: str, expected: str, found: str) -> UsageError:
+    """The error for a value that is none."""
+    return UsageError(f"option {name} has a value that cannot be meant", expected=expected, found=found)

@@ -1,0 +1,122 @@
+"""The stream of ``rocketmq``: every message of the queues, in batches between two sets of queue offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mqstore.spark import stream_offsets
+from mqstore.spark.messages import select_batches
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.queue_ranges import KnownQueues, Offsets
+from mqstore.spark.queue_reading import read_queue_split
+from mqstore.spark.queue_splits import plan_queue_splits
+from mqstore.spark.selection import Selection
+from mqstore.spark.splits import SplitPolicy
+from mqstore.spark.stream_offsets import JsonOffsets, from_json, to_json
+from mqstore.spark.telling import telling
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans on the driver by the queues' units, and reads in the tasks; offsets are kept in the query's checkpoint."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self.options = options
+        self.columns = list(columns)
+        self._known: KnownQueues | None = None
+        self._ceiling: Offsets | None = None
+        self._last_batch_s = float("-inf")
+
+    @property
+    def _queues(self) -> KnownQueues:
+        # Made where it is used: the reader itself may be sent elsewhere.
+        if self._known is None:
+            self._known = KnownQueues(self.options)
+        return self._known
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+        """Where a new query begins."""
+        with telling():
+            return to_json(stream_offsets.starting_offsets(self._queues.ranges(), self.options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """One of the limits, so that Spark asks for limited batches; :meth:`latestOffset` keeps them all."""
+        options = self.options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end: what comes later is for another run."""
+        with telling():
+            self._ceiling = stream_offsets.latest_offsets(self._queues.ranges())
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        """Where the batch ends that begins at ``start``; ``start`` while it is worth waiting for more."""
+        with telling():
+            begins = from_json(start)
+            limited = not isinstance(limit, ReadAllAvailable)
+            found = self._queues.ranges()
+            ends = stream_offsets.next_offsets(found, begins, self.options, self._ceiling, limited)
+            if limited and self._waits(stream_offsets.waiting_offsets(begins, ends)):
+                return start
+            return to_json(ends)
+
+    def _waits(self, count: int) -> bool:
+        """Whether ``minOffsetsPerTrigger`` holds a batch of so many messages back; what ends now is not held back."""
+        least = self.options.min_offsets_per_trigger
+        now_s = time.monotonic()
+        if (
+            least is not None
+            and self._ceiling is None
+            and count < least
+            and now_s - self._last_batch_s < self.options.max_trigger_delay_ms / 1000
+        ):
+            return True
+        self._last_batch_s = now_s
+        return False
+
+    def reportLatestOffset(self) -> JsonOffsets:  # noqa: N802
+        """Where the queues end now, for the query's progress."""
+        with telling():
+            return to_json(stream_offsets.latest_offsets(self._queues.ranges()))
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """The splits of one batch."""
+        with telling():
+            ends = from_json(end)
+            found = self._queues.ranges()
+            begins = stream_offsets.batch_start(found, from_json(start), ends, self.options)
+            splits = plan_queue_splits(found, begins, ends, self.options.split_bytes, self.options.min_partitions)
+            return [InputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The messages of one split as Arrow record batches."""
+        split = partition.value
+        if split is None:  # what Spark makes of an empty plan
+            return
+        selection = Selection(where=self.options.where)
+        with telling():
+            for chunk in read_queue_split(split, SplitPolicy.of(self.options)):
+                yield from select_batches(chunk, self.columns, selection, split.store.broker_name)
+
+    def stop(self) -> None:
+        """Close the files."""
+        if self._known is not None:
+            self._known.close()
+            self._known = None

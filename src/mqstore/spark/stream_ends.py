@@ -1,0 +1,84 @@
+"""Where a micro-batch ends, for every source of streams: what has come, what may have been lost, what fits a limit.
+
+Offsets are kept by whatever a source divides its data by: partitions here, queues of brokers there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from mqstore.errors import CorruptFileError
+
+_log = logging.getLogger(__name__)
+
+HINT: Final = "failOnDataLoss=false reads what is left"
+
+KeyT = TypeVar("KeyT")
+
+
+def lost(what: str, expected: str, fail_on_data_loss: bool) -> None:
+    """Data that should be there is not: an error, or a warning where the read shall go on.
+
+    Raises:
+        CorruptFileError: under failOnDataLoss.
+    """
+    if fail_on_data_loss:
+        raise CorruptFileError(f"data may have been lost: {what}", expected=expected, hint=HINT)
+    _log.warning("going on although data may have been lost: %s; expected %s", what, expected)
+
+
+def reachable(
+    latest: Mapping[KeyT, int],
+    start: Mapping[KeyT, int],
+    ceiling: Mapping[KeyT, int] | None,
+    report: Callable[[str, str], None],
+    name: Callable[[KeyT], str],
+) -> dict[KeyT, int]:
+    """The furthest that a batch may end which begins at ``start``.
+
+    Args:
+        latest: where everything ends now.
+        start: where the last batch ended.
+        ceiling: an end that was fixed before, if the stream ends there.
+        report: told of what has gone, and of what ends in front of where it had been.
+        name: how a key is called in a report.
+    """
+    for key in start.keys() - latest.keys():
+        report(f"{name(key)} is gone", name(key))
+    ends = dict(latest)
+    if ceiling is not None:
+        ends = {key: min(end, ceiling[key]) for key, end in ends.items() if key in ceiling}
+    for key, offset in start.items():
+        if key in ends and ends[key] < offset:
+            if ceiling is None or ceiling[key] >= offset:
+                report(f"{name(key)} ends at {ends[key]}", f"offset {offset}")
+            ends[key] = offset
+    return ends
+
+
+def share_out(waiting: Mapping[KeyT, int], limit: int, turn: int = 0) -> dict[KeyT, int]:
+    """How much of what waits each may have: ``limit`` together, in proportion.
+
+    What is left over by rounding goes first to those whose part would be nothing, so that none waits for ever; ``turn``
+    says which of them is the first.
+    """
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(waiting)
+    shares = {key: count * limit // total for key, count in waiting.items()}
+    left = limit - sum(shares.values())
+    for key in _in_turn([key for key in waiting if waiting[key] and not shares[key]], turn) + sorted(
+        (key for key in waiting if shares[key]), key=lambda key: -waiting[key]
+    ):
+        if not left:
+            break
+        shares[key] += 1
+        left -= 1
+    return shares
+
+
+def _in_turn(keys: list[KeyT], turn: int) -> list[KeyT]:
+    first = turn % len(keys) if keys else 0
+    return keys[first:] + keys[:first]
