@@ -6,6 +6,7 @@ import contextlib
 import operator
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -573,6 +574,44 @@ class TestLifeCycle:
         with kafka.inspect(tmp_path) as view:
             ids = {(one.topic, one.topic_id) for one in view.partitions()}
         assert len(ids) == 2
+
+    def test_many_topics_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are what single ones are, for two syncs a partition and one of the data directory."""
+        synced: list[Path] = []
+        for name in ("fsync", "fdatasync"):
+            real = getattr(os, name)
+            monkeypatch.setattr(
+                os, name, lambda fd, real=real: (synced.append(Path(os.readlink(f"/proc/self/fd/{fd}"))), real(fd))
+            )
+        with open_small(tmp_path / "many") as store:
+            synced.clear()
+            store.create_topics({"a": 3, "b": None, "c": 1})
+            directories = {tmp_path / "many" / name for name in ("a-0", "a-1", "a-2", "b-0", "c-0")}
+            assert len(synced) == 11
+            assert {*directories, tmp_path / "many"} <= set(synced)
+            assert {path.parent for path in synced} >= directories
+            with pytest.raises(UsageError):
+                store.create_topics({"d": 1, "e/": 1})
+            assert store.topics() == {"a": [0, 1, 2], "b": [0], "c": [0]}
+            store.put_batch([KafkaMessage("a", b"x", partition=2), KafkaMessage("c", b"y")])
+            assert [record.value for record in store.get("c").messages] == [b"y"]
+        with open_small(tmp_path / "one") as store:
+            for topic, partition in (("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)):
+                store.create_topic(topic, partition + 1)
+            store.put_batch([KafkaMessage("a", b"x", partition=2), KafkaMessage("c", b"y")])
+        for path in directories:
+            names = {one.name for one in path.iterdir()}
+            assert names == {one.name for one in (tmp_path / "one" / path.name).iterdir()}
+        with kafka.inspect(tmp_path / "many") as view:
+            assert view.check() == []
+            assert len({one.topic_id for one in view.partitions()}) == 3
+
+    def test_a_directory_that_is_there_keeps_its_log(self, tmp_path: Path) -> None:
+        with open_small(tmp_path) as store:
+            fill(tmp_path / "other", 3)
+            shutil.copytree(tmp_path / "other" / f"{TOPIC}-0", tmp_path / "late-0")
+            store.create_topics({"late": 2})
+            assert [store.max_offset("late", number) for number in range(2)] == [3, 0]
 
     def test_deleted_partitions_are_removed(self, tmp_path: Path) -> None:
         fill(tmp_path, 3)

@@ -74,6 +74,17 @@ def make_directories(path: Path) -> None:
         sync_directory(created.parent)
 
 
+def make_directory(path: Path) -> bool:
+    """Create directory ``path`` in one that exists, and say whether it was missing; the caller syncs its parent."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise errors.from_os_error(error, "create directory", path) from error
+    return True
+
+
 def create_file(path: Path, size_bytes: int) -> int:
     """Create ``path`` as a sparse file of ``size_bytes`` zeros and return its descriptor, open for read and write.
 
@@ -141,7 +152,8 @@ def write_at(fd: int, data: bytes | memoryview, position: int, path: str | os.Pa
 def truncate(fd: int, size_bytes: int, path: str | os.PathLike[str]) -> None:
     """Give ``fd`` the length ``size_bytes``. The caller syncs."""
     try:
-        os.ftruncate(fd, size_bytes)
+        if os.fstat(fd).st_size != size_bytes:  # the call would make even an unchanged file one to be synced
+            os.ftruncate(fd, size_bytes)
     except OSError as error:
         raise errors.from_os_error(error, "resize file", path) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from mqstore.layout.kafka.checkpoints import (
     encode_topic_id,
     format_uuid,
 )
+from mqstore.layout.kafka.names import FileKind
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +120,31 @@ def load_topic_id(directory: Path) -> uuid.UUID | None:
         return None
 
 
-def save_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
-    """Write ``partition.metadata`` into a partition's directory."""
-    durable.replace_file(directory / names.PARTITION_METADATA, encode_topic_id(topic_id))
+def make_partitions(directories: Mapping[Path, uuid.UUID]) -> set[Path]:
+    """Make the directories of new partitions, with an empty segment and the topic's id in ``partition.metadata``.
+
+    A crash may leave some without some of these files. Each step is done for all before the next one: a file system
+    writes what has come together at the first sync, and has little left to do at the others.
+
+    Returns those that were not there before; the others get an id alone.
+    """
+    made = set()
+    temporaries = {}
+    for directory, topic_id in directories.items():
+        if durable.make_directory(directory):
+            made.add(directory)
+            for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+                os.close(durable.create_file(directory / names.segment_file_name(0, kind), 0))
+        path = directory / names.PARTITION_METADATA
+        temporaries[path] = temporary = path.with_name(f"{path.name}.tmp")
+        fd = durable.create_file(temporary, 0)
+        try:
+            durable.write_at(fd, encode_topic_id(topic_id), 0, temporary)
+        finally:
+            os.close(fd)
+    for path, temporary in temporaries.items():
+        durable.sync_path(temporary)
+        durable.rename(temporary, path)
+    for directory in [*directories, *{directory.parent for directory in directories}]:
+        durable.sync_directory(directory)
+    return made

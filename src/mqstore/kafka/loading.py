@@ -85,6 +85,23 @@ class LoadedLog:
     report: LoadReport
 
 
+def new_log(directory: Path, pool: FilePool) -> LoadedLog:
+    """A partition that was just made, in whose directory is nothing to be looked at: one empty segment."""
+    return LoadedLog(
+        segments=[Segment(directory, 0, pool)],
+        log_start=0,
+        log_end=0,
+        producers=ProducerStates(),
+        epochs=[],
+        largest=TimeEntry(-1, 0),
+        first_time_ms=None,
+        last_snapshot=-1,
+        recovery_point=0,
+        unsynced=[],
+        report=LoadReport(directory),
+    )
+
+
 class PartitionLoader:
     """One loading of one partition; :meth:`run` does it."""
 

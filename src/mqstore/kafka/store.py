@@ -8,6 +8,7 @@ import stat
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,7 +24,7 @@ from mqstore.kafka import data_directory
 from mqstore.kafka.cleaner import CleanResult, clean
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.data_directory import DataDirectory
-from mqstore.kafka.loading import LoadReport, PartitionLoader
+from mqstore.kafka.loading import LoadedLog, LoadReport, PartitionLoader, new_log
 from mqstore.kafka.maintenance import Maintenance
 from mqstore.kafka.partition_log import PartitionLog
 from mqstore.kafka.producer import Producer
@@ -84,6 +85,7 @@ class KafkaStore(StoreWriter):
         self.reports: list[LoadReport] = []
         """What loading each partition found and did."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._log_starts = self._files.load_log_starts()
         self._cleaned = self._files.load_checkpoint(names.CLEANER_OFFSETS)
         recovery_points = self._files.load_checkpoint(names.RECOVERY_POINTS)
@@ -102,7 +104,7 @@ class KafkaStore(StoreWriter):
         if not is_clean:
             self.flush()
 
-    def _load(self, topic: str, partition: int, directory: Path, is_clean: bool, recovery_point: int) -> PartitionLog:
+    def _load(self, topic: str, partition: int, directory: Path, is_clean: bool, recovery_point: int) -> None:
         loader = PartitionLoader(
             directory,
             self._pool,
@@ -112,14 +114,16 @@ class KafkaStore(StoreWriter):
             is_clean=is_clean,
             producer_expiration_ms=self.config.producer_id_expiration_ms,
         )
-        loaded = loader.run()
+        self._add(topic, partition, directory, loader.run())
+
+    def _add(self, topic: str, partition: int, directory: Path, loaded: LoadedLog) -> None:
         self.reports.append(loaded.report)
         log = PartitionLog(
             topic, partition, directory, self.config, (self._pool, self._writing), loaded,
             self._maintenance.remove_later,
         )  # fmt: skip
         self._logs[topic, partition] = log
-        return log
+        self._topic_ids.setdefault(topic, None)
 
     # -- topics
 
@@ -129,27 +133,46 @@ class KafkaStore(StoreWriter):
         Raises:
             UsageError: the name or the number cannot be.
         """
-        self._check_open()
-        count = self.config.num_partitions if partitions is None else partitions
-        names.partition_directory_name(topic, count - 1)
-        for partition in range(count):
-            self._ensure_partition(topic, partition)
+        self.create_topics({topic: partitions})
 
-    def _ensure_partition(self, topic: str, partition: int) -> PartitionLog:
-        log = self._logs.get((topic, partition))
-        if log is not None:
-            return log
+    def create_topics(self, topics: Mapping[str, int | None]) -> None:
+        """:meth:`create_topic` for many, by name; the fastest way to thousands, as the device is waited for less often.
+
+        Raises:
+            UsageError: a name or a number cannot be. Nothing was made.
+        """
+        self._check_open()
+        wanted = []
+        for topic, partitions in topics.items():
+            count = self.config.num_partitions if partitions is None else partitions
+            names.partition_directory_name(topic, count - 1)
+            wanted += [(topic, partition) for partition in range(count)]
+        self._create(wanted)
+
+    def _create(self, wanted: list[TopicPartition]) -> None:
+        """Make the partitions that are missing; when this returns, all are durable."""
         with self._guard:
             self._check_open()
-            known = self._logs.get((topic, partition))
-            if known is not None:
-                return known
-            directory = self.path / names.partition_directory_name(topic, partition)
+            missing = {
+                where: self.path / names.partition_directory_name(*where) for where in wanted if where not in self._logs
+            }
+            made = data_directory.make_partitions(
+                {directory: self._topic_id(topic) for (topic, _), directory in missing.items()}
+            )
+            for where, directory in missing.items():
+                if directory in made and self._log_starts.get(where, 0) == 0:
+                    self._add(*where, directory, new_log(directory, self._pool))
+                else:
+                    self._load(*where, directory, True, 0)
+
+    def _topic_id(self, topic: str) -> uuid.UUID:
+        """The topic's id: that of the partitions it has, or a new one."""
+        found = self._topic_ids.get(topic)
+        if found is None and topic in self._topic_ids:  # it is known, and its id was not asked for yet
             siblings = [log.directory for (name, _), log in self._logs.items() if name == topic]
-            topic_id = next((found for one in siblings if (found := data_directory.load_topic_id(one))), None)
-            durable.make_directories(directory)
-            data_directory.save_topic_id(directory, topic_id or uuid.uuid4())
-            return self._load(topic, partition, directory, True, 0)
+            found = next((known for one in siblings if (known := data_directory.load_topic_id(one))), None)
+        self._topic_ids[topic] = topic_id = found or uuid.uuid4()
+        return topic_id
 
     def _log_for_put(self, topic: str, partition: int) -> PartitionLog:
         log = self._logs.get((topic, partition))
@@ -161,9 +184,10 @@ class KafkaStore(StoreWriter):
                 found=names.partition_directory_name(topic, partition),
                 hint="call create_topic, or set auto_create_topics_enable",
             )
-        if not any(name == topic for name, _ in self._logs):
+        if topic not in self._topic_ids:
             self.create_topic(topic)
-        return self._ensure_partition(topic, partition)
+        self._create([(topic, partition)])
+        return self._logs[topic, partition]
 
     # -- keeping the log in bounds
 
