@@ -30,8 +30,8 @@ lint: $(VENV)/.installed ## Style, formatting, types
 bench: $(VENV)/.installed ## Measure beside the real store
 	@$(BIN)/python bench/run.py
 
-bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 20 minutes)
-	@$(BIN)/python bench/layouts.py
+bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 10 minutes)
+	@$(BIN)/mqstore bench layouts --output bench/results
 
 crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 2,000 kills (about an hour)
 	@MQSTORE_CRASH_STATES=10000 MQSTORE_CRASH_KILLS=2000 $(BIN)/python -m pytest -n $(WORKERS) --durations 10 tests/crash

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from mqstore.cli.app import COMMANDS, KAFKA_COMMANDS, build_app
+from mqstore.cli.app import BENCH_COMMANDS, COMMANDS, KAFKA_COMMANDS, build_app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
@@ -26,9 +26,10 @@ def reference() -> str:
     parts = [HEAD, help_of()]
     for name in COMMANDS:
         parts += [f"## {name}\n", help_of(name)]
-    parts += ["## kafka\n", help_of("kafka")]
-    for name in KAFKA_COMMANDS:
-        parts += [f"### kafka {name}\n", help_of("kafka", name)]
+    for group, names in (("kafka", KAFKA_COMMANDS), ("bench", BENCH_COMMANDS)):
+        parts += [f"## {group}\n", help_of(group)]
+        for name in names:
+            parts += [f"### {group} {name}\n", help_of(group, name)]
     return "\n".join(parts)
 
 

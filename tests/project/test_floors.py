@@ -13,12 +13,12 @@ from project.source import imports, modules
 #: Floor of each package or module directly below mqstore.
 FLOORS = {
     "errors": 0, "findings": 0, "status": 0, "layout": 1, "log_protocol": 1,
-    "kernels": 2, "files": 3, "store": 4, "kafka": 4, "convert": 5, "aio": 5, "spark": 6, "cli": 7,
+    "kernels": 2, "files": 3, "store": 4, "kafka": 4, "convert": 5, "aio": 5, "spark": 6, "bench": 6, "cli": 7,
 }  # fmt: skip
 #: Neighbours on one floor do not know of each other. files is lower than its number says: it knows nothing of messages.
 ALLOWED_ONLY = {"files": {"errors"}}
-#: The package's own module re-exports the API; only the command line may ask it for the version.
-FACADE_USERS = {"cli", "spark"}
+#: The package's own module re-exports the API; those on top may use that like any program.
+FACADE_USERS = {"bench", "cli", "spark"}
 
 #: The bytes are understood without any input or output.
 IO_MODULES = {"os", "io", "mmap", "pathlib", "shutil", "socket", "tempfile", "subprocess", "fcntl", "threading"}

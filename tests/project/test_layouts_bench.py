@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from project.source import ROOT
+import pytest
+from typer.testing import CliRunner
+
+from mqstore.bench import layout_report, layouts
+from mqstore.bench.layouts import Plan
+from mqstore.cli.app import build_app
+from mqstore.errors import UsageError
 
 
-def load_bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_layouts", ROOT / "bench" / "layouts.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_layouts"] = module
-    spec.loader.exec_module(module)
-    return module
+def run(*words: object, code: int = 0) -> Any:
+    done = CliRunner().invoke(build_app(), ["bench", "layouts", *map(str, words), "--format", "json"])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
 
 
 def test_a_tiny_run(tmp_path: Path) -> None:
-    bench = load_bench()
     words = ["--topics", "3", "--batches", "4", "--mebibytes", "1", "--size", "1024", "--barrier", "1", "--rounds", "1"]
-    words += ["--directory", str(tmp_path), "--output", str(tmp_path / "results")]
-    cells = bench.main([*words, "--read-messages", "2000"])
+    places = ["--directory", tmp_path, "--output", tmp_path / "results"]
+    cells = run(*words, *places, "--read-messages", "2000")["cells"]
     assert [(cell["layout"], cell["barrier_bytes"]) for cell in cells] == [
         ("rocketmq", 0), ("kafka", 0), ("rocketmq", 1 << 20), ("rocketmq+queues", 1 << 20), ("kafka", 1 << 20),
     ]  # fmt: skip
     for cell in cells:
         assert cell["write"]["messages"] == 1024
+        if cell["barrier_bytes"]:
+            assert cell.keys() & {"open", "cold", "warm"} == set()
+            continue
         # Everything survives the crash, the message that made each topic included.
         for read in ("cold", "warm"):
             assert (cell[read]["messages"], cell[read]["queues"]) == (1024 + 3, 3)
@@ -44,10 +46,40 @@ def test_a_tiny_run(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("mqstore-layouts-*"))
 
 
-def test_what_fails_is_told() -> None:
-    bench = load_bench()
-    cell = {"layout": "kafka", "topics": 1, "batch": 1, "size": 1, "barrier_bytes": 0, "write": {"failed": "no"}}
-    arguments = type("Arguments", (), {"mebibytes": 1, "size": 1, "rounds": 1, "directory": None})
-    text = bench.report([cell], arguments)
+def test_more_topics_than_the_sample(tmp_path: Path) -> None:
+    """Those that are made without waiting are there as well, and a second run adds to the first."""
+    plan = Plan((80,), (1,), 1, 4096, 1, 200, 1, 60, tmp_path)
+    for layout in ("rocketmq", "kafka"):
+        cell = {"round": 0, "layout": layout, "topics": 80, "batch": 1, "size": 4096, "barrier_bytes": 0}
+        found = layouts.measure_one(plan, cell)
+        assert layout_report.failure(found) is None
+        assert found["write"]["sample"] == 64
+        assert found["cold"]["messages"] >= 200
+        syncs = found["write"]["sample_syncs"]
+        assert syncs >= (64 * 5 if layout == "kafka" else 64)
+        results = tmp_path / "results"
+        results.mkdir(exist_ok=True)
+        kept = layouts.load(results / "layouts.json")
+        (results / "layouts.json").write_text(json.dumps([*kept, found]))
+    assert [cell["layout"] for cell in layouts.load(results / "layouts.json")] == ["rocketmq", "kafka"]
+
+
+def test_what_fails_is_told(tmp_path: Path) -> None:
+    plan = Plan((1,), (1,), 1, 1024, 1, 1, 1, 0.001, tmp_path)
+    cells = layouts.run(plan, tmp_path / "results")
+    assert len(cells) == 5
+    text = (tmp_path / "results" / "layouts.md").read_text()
     assert "## Not finished" in text
-    assert "kafka, 1 topics, batch 1, barrier none: no" in text
+    assert "kafka, 1 topics, batch 1, barrier none: write took more than 0 s" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--topics", "many"], ["--topics", "0"], ["--batches", ""], ["--directory", "/nowhere"], ["--add"]],
+    ids=" ".join,
+)
+def test_what_cannot_be_measured(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "layouts.json").write_text("{}")
+    found = run(*words, "--output", tmp_path, code=2)
+    assert found["error"]["type"] == UsageError.__name__

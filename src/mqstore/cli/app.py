@@ -27,6 +27,9 @@ COMMANDS = (
 KAFKA_COMMANDS = ("stats", "dump", "check", "reindex", "recover", "convert")
 """Those for Kafka's layout, behind ``mqstore kafka``; each is a module of :mod:`mqstore.cli.kafka`."""
 
+BENCH_COMMANDS = ("layouts",)
+"""The benchmarks, behind ``mqstore bench``; each is a module of :mod:`mqstore.cli.bench`."""
+
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 
@@ -43,14 +46,20 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_common)
     _add_commands(app, "mqstore.cli", COMMANDS)
-    kafka = typer.Typer(
-        help="The same for data directories of Apache Kafka: no broker is asked, nothing is changed unless told to.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    _add_commands(kafka, "mqstore.cli.kafka", KAFKA_COMMANDS)
-    app.add_typer(kafka, name="kafka")
+    _add_group(
+        app, "kafka", KAFKA_COMMANDS,
+        "The same for data directories of Apache Kafka: no broker is asked, nothing is changed unless told to.",
+    )  # fmt: skip
+    _add_group(app, "bench", BENCH_COMMANDS, "Measure stores on this machine.")
     return app
+
+
+def _add_group(app: typer.Typer, name: str, commands: Sequence[str], help: str) -> None:
+    group = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+    # A group of one command is a group, too.
+    group.callback()(lambda: None)
+    _add_commands(group, f"mqstore.cli.{name}", commands)
+    app.add_typer(group, name=name)
 
 
 def _add_commands(app: typer.Typer, package: str, names: Sequence[str]) -> None:
@@ -124,4 +133,4 @@ def main() -> None:
     build_app()()
 
 
-__all__ = ["COMMANDS", "KAFKA_COMMANDS", "Output", "build_app", "main"]
+__all__ = ["BENCH_COMMANDS", "COMMANDS", "KAFKA_COMMANDS", "Output", "build_app", "main"]

@@ -17,7 +17,15 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -181,10 +189,23 @@ def size_text(size_bytes: int) -> str:
 @contextmanager
 def progress_bar(label: str) -> Iterator[Any]:
     """A function to call with (bytes done, bytes in all); it draws a bar on a terminal and nothing in a pipe."""
+    with _bar(label, DownloadColumn(binary_units=True)) as update:
+        yield update
+
+
+@contextmanager
+def step_bar(label: str) -> Iterator[Any]:
+    """The same for steps: a function to call with (steps done, steps in all)."""
+    with _bar(label, MofNCompleteColumn()) as update:
+        yield update
+
+
+@contextmanager
+def _bar(label: str, figures: ProgressColumn) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), figures, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

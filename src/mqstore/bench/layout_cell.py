@@ -1,6 +1,6 @@
-"""One cell of ``bench/layouts.py``: one layout under one load, in a process of its own.
+"""One step of a cell of :mod:`mqstore.bench.layouts`: one layout under one load, in a process of its own.
 
-    python bench/layout_cell.py '{"step": "write", "layout": "kafka", ...}'
+    python -m mqstore.bench.layout_cell '{"step": "write", "layout": "kafka", ...}'
 
 ``write`` creates the topics, appends, and leaves without closing, as a crash would; ``open`` opens what is left and
 closes it; ``read`` reads queues back, cold or warm. Each prints one JSON object.
@@ -8,26 +8,36 @@ closes it; ``read`` reads queues back, cold or warm. Each prints one JSON object
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import mqstore
 from mqstore import Message, kafka
 
+SAMPLE: Final = 64
+"""How many topics are created one after the other, each as durable as a program would have it."""
+
 
 class Layout(Protocol):
     """What both layouts are asked to do."""
+
+    def create(self, topics: Sequence[str]) -> None:
+        """Make topics of one queue, those that no first message is to make."""
 
     def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
         """Append a batch to queue 0 of a topic; with ``durable`` return when all appended so far survives a crash."""
 
     def sync(self) -> None:
         """Make everything appended so far survive a crash."""
+
+    def settle(self) -> None:
+        """Wait until everything can be read."""
 
 
 class RocketmqLayout:
@@ -49,6 +59,9 @@ class RocketmqLayout:
         )
         self._queues = queues
 
+    def create(self, topics: Sequence[str]) -> None:
+        """See :class:`Layout`; the first message makes a queue, here."""
+
     def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
         """See :class:`Layout`."""
         self._store.put_batch(
@@ -65,7 +78,7 @@ class RocketmqLayout:
             self._store.put(Message("barrier", b"x", queue_id=0))
 
     def settle(self) -> None:
-        """Wait until everything can be read."""
+        """See :class:`Layout`."""
         self._store.wait_dispatched()
 
 
@@ -74,6 +87,10 @@ class KafkaLayout:
 
     def __init__(self, directory: Path) -> None:
         self._store = kafka.open(directory)
+
+    def create(self, topics: Sequence[str]) -> None:
+        """See :class:`Layout`."""
+        self._store.create_topics(dict.fromkeys(topics, 1))
 
     def append(self, topic: str, values: Sequence[bytes], durable: bool) -> None:
         """See :class:`Layout`."""
@@ -86,26 +103,47 @@ class KafkaLayout:
         self._store.flush()
 
     def settle(self) -> None:
-        """Everything can be read at once."""
+        """See :class:`Layout`; everything can be read at once."""
 
 
 class Syncs:
-    """Counts and times what this process asks the device to make durable."""
+    """Counts and times what this process asks the device to make durable.
+
+    Attributes:
+        are_awaited: False passes over them, for work that is not measured; :func:`os.sync` then does it for all.
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.seconds = 0.0
-        os.fsync = self._counted(os.fsync)
-        os.fdatasync = self._counted(os.fdatasync)
+        self.are_awaited = True
+        for name in ("fsync", "fdatasync"):
+            if hasattr(os, name):  # macOS has one of the two
+                setattr(os, name, self._counted(getattr(os, name)))
 
     def _counted(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
         def counted(fd: Any) -> None:
             started = time.perf_counter()
-            function(fd)
+            if self.are_awaited:
+                function(fd)
             self.count += 1
             self.seconds += time.perf_counter() - started
 
         return counted
+
+    def restart(self) -> None:
+        """Count from zero."""
+        self.count, self.seconds = 0, 0.0
+
+    @contextlib.contextmanager
+    def passed_over(self) -> Iterator[None]:
+        """Not waiting for single syncs inside, but for all at the end."""
+        self.are_awaited = False
+        try:
+            yield
+        finally:
+            self.are_awaited = True
+            os.sync()
 
 
 def make(layout: str, directory: Path) -> RocketmqLayout | KafkaLayout:
@@ -123,15 +161,10 @@ def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     syncs = Syncs()
     value = os.urandom(task["size"] // 2) + bytes(task["size"] - task["size"] // 2)
     values, topics = [value] * task["batch"], task["topics"]
-    started = time.perf_counter()
     store = make(task["layout"], directory)
-    for number in range(topics):
-        store.append(topic_name(number), [value], False)
-    store.sync()
-    store.settle()
-    created_s = time.perf_counter() - started
-    before, created_syncs = device_writes(directory), syncs.count
-    syncs.count, syncs.seconds = 0, 0.0
+    created = create(store, topics, value, syncs)
+    before = device_writes(directory)
+    syncs.restart()
     since = appended = 0
     started = time.perf_counter()
     for number in range(task["messages"] // task["batch"]):
@@ -141,7 +174,7 @@ def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
         appended += task["batch"]
         since = 0 if due else since
     appended_s = time.perf_counter() - started
-    files = len(os.listdir("/proc/self/fd"))
+    files = len(os.listdir("/dev/fd"))
     if task["barrier_bytes"]:
         store.sync()
     else:
@@ -151,8 +184,7 @@ def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     store.settle()
     return {
         "messages": appended,
-        "created_s": created_s,
-        "created_syncs": created_syncs,
+        **created,
         "appended_s": appended_s,
         "durable_s": durable_s,
         "syncs": syncs.count,
@@ -162,10 +194,29 @@ def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     }
 
 
+def create(store: Layout, topics: int, value: bytes, syncs: Syncs) -> dict[str, Any]:
+    """Create the topics with a message in each: a sample of them as it is, the rest without waiting for the device."""
+    sample = min(topics, SAMPLE)
+    syncs.restart()
+    started = time.perf_counter()
+    for number in range(sample):
+        store.create([topic_name(number)])
+        store.append(topic_name(number), [value], False)
+    store.settle()
+    found = {"sample": sample, "sample_s": time.perf_counter() - started, "sample_syncs": syncs.count}
+    with syncs.passed_over():
+        store.create([topic_name(number) for number in range(sample, topics)])
+        for number in range(sample, topics):
+            store.append(topic_name(number), [value], False)
+        store.settle()
+        store.sync()
+    return found
+
+
 def device_writes(directory: Path) -> dict[str, int]:
     """Write requests of the directory's device, those merged into others, and bytes written: of the whole machine."""
     device = os.stat(directory.parent).st_dev
-    with open("/proc/diskstats", encoding="utf-8") as lines:
+    with contextlib.suppress(OSError), open("/proc/diskstats", encoding="utf-8") as lines:
         for fields in map(str.split, lines):
             if (int(fields[0]), int(fields[1])) == (os.major(device), os.minor(device)):
                 return {"requests": int(fields[7]), "merged": int(fields[8]), "bytes": int(fields[9]) * 512}
@@ -174,8 +225,10 @@ def device_writes(directory: Path) -> dict[str, int]:
 
 def open_again(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Open what a process left that did not close; close; open again."""
-    seconds = []
+    syncs = Syncs()
+    seconds, counts = [], []
     for _ in range(2):
+        syncs.restart()
         started = time.perf_counter()
         if task["layout"] == "kafka":
             store: Any = kafka.open(directory)
@@ -183,11 +236,15 @@ def open_again(task: dict[str, Any], directory: Path) -> dict[str, Any]:
             store = mqstore.open(directory)
             store.wait_dispatched()
         seconds.append(time.perf_counter() - started)
-        store.close()
+        counts.append(syncs.count)
+        with syncs.passed_over():
+            store.close()
     sizes = [path.stat() for path in directory.rglob("*") if path.is_file()]
     return {
         "recovery_s": seconds[0],
         "clean_open_s": seconds[1],
+        "recovery_syncs": counts[0],
+        "clean_open_syncs": counts[1],
         "files": len(sizes),
         "bytes_on_disk": sum(one.st_blocks * 512 for one in sizes),
         "bytes_apparent": sum(one.st_size for one in sizes),
@@ -201,7 +258,8 @@ def read(task: dict[str, Any], directory: Path) -> dict[str, Any]:
         for path in directory.rglob("*"):
             if path.is_file():
                 fd = os.open(path, os.O_RDONLY)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(fd)
     read_queue = kafka_reader(directory) if task["layout"] == "kafka" else rocketmq_reader(directory)
     messages = queues = size = 0
@@ -249,7 +307,8 @@ def main() -> None:
     """Do the task given as JSON and leave as it says."""
     task = json.loads(sys.argv[1])
     step = {"write": write, "open": open_again, "read": read}[task["step"]]
-    print(json.dumps(step(task, Path(task["directory"]))), flush=True)
+    sys.stdout.write(json.dumps(step(task, Path(task["directory"]))) + "\n")
+    sys.stdout.flush()
     if task["step"] == "write":
         os._exit(0)  # a crash, as far as the store can tell
 

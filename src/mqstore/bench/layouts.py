@@ -1,0 +1,171 @@
+"""Both layouts under the same messages as topics grow: one commit log against a log for each partition.
+
+Every cell runs in processes of its own (:mod:`mqstore.bench.layout_cell`): create the topics, append round-robin, die,
+open again, read back cold and warm. Rounds alternate between the layouts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mqstore import errors
+
+LAYOUTS: Final = ("rocketmq", "rocketmq+queues", "kafka")
+Cell = dict[str, Any]
+"""What was asked for and what its processes said, as JSON holds it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        topics: numbers of topics.
+        batches: messages an append, one table for each.
+        mebibytes: payload of a cell.
+        size_bytes: size of a message.
+        barrier_mebibytes: distance of two barriers, in the cells that have any.
+        read_messages: how many messages to read back at least.
+        rounds: how often to measure each cell.
+        timeout_s: after how many seconds a process counts as not finished.
+        directory: where the data goes; None is the directory for temporary files.
+    """
+
+    topics: tuple[int, ...] = (1, 64, 1024, 10_000)
+    batches: tuple[int, ...] = (4,)
+    mebibytes: int = 32
+    size_bytes: int = 1024
+    barrier_mebibytes: int = 8
+    read_messages: int = 2000
+    rounds: int = 3
+    timeout_s: float = 300
+    directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        numbers = (self.mebibytes, self.size_bytes, self.barrier_mebibytes, self.read_messages, self.rounds)
+        if min((*self.topics, *self.batches, *numbers), default=0) < 1 or self.timeout_s <= 0:
+            raise errors.UsageError("a number of the benchmark is below 1", found=repr(self))
+        if not self.topics or not self.batches:
+            raise errors.UsageError("nothing to measure", found=repr(self))
+        if self.directory is not None and not self.directory.is_dir():
+            raise errors.UsageError("no such directory", path=self.directory, hint="the data needs one that exists")
+
+    def cells(self) -> list[Cell]:
+        """What each cell is, in the order of measuring."""
+        return [
+            {
+                "round": number, "layout": layout, "topics": topics, "batch": batch, "size": self.size_bytes,
+                "barrier_bytes": barrier,
+            }
+            for number in range(self.rounds)
+            for topics in self.topics
+            for batch in self.batches
+            for barrier in (0, self.barrier_mebibytes << 20)
+            for layout in LAYOUTS
+            # Without barriers it does the same as the layout without queues.
+            if barrier or layout != "rocketmq+queues"
+        ]  # fmt: skip
+
+
+def measure(plan: Plan) -> Iterator[Cell]:
+    """All cells of all rounds, as they are done."""
+    for cell in plan.cells():
+        yield measure_one(plan, cell)
+
+
+def measure_one(plan: Plan, cell: Cell) -> Cell:
+    """One layout under one load: write, crash, open, read.
+
+    What barriers were set while it was written makes no difference to opening and reading: that is measured without.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="mqstore-layouts-", dir=plan.directory))
+    task = {
+        **cell,
+        "directory": str(scratch / "data"),
+        "messages": (plan.mebibytes << 20) // plan.size_bytes,
+        "read_messages": plan.read_messages,
+    }
+    result = dict(cell)
+    steps: list[tuple[str, dict[str, Any]]] = [("write", {"step": "write"})]
+    if not cell["barrier_bytes"]:
+        steps += [("open", {"step": "open"}), ("cold", {"step": "read", "cold": True})]
+        steps.append(("warm", {"step": "read", "cold": False}))
+    try:
+        for name, step in steps:
+            result[name] = run_cell({**task, **step}, plan.timeout_s)
+            if "failed" in result[name]:
+                break
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return result
+
+
+def run_cell(task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """What the process of one step says; ``{"failed": why}`` if it took too long or went wrong."""
+    command = [sys.executable, "-m", "mqstore.bench.layout_cell", json.dumps(task)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"{task['step']} took more than {timeout_s:.0f} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def run(
+    plan: Plan, output: Path, *, add: bool = False, on_cell: Callable[[Cell | None, int, int], None] | None = None
+) -> list[Cell]:
+    """Measure, and keep the cells as they come in ``layouts.json`` of ``output``, at the end with tables and curves.
+
+    Args:
+        plan: what to measure.
+        output: a directory, made if need be.
+        add: keep the cells of earlier runs that are there.
+        on_cell: called with the cell measured last, None at the beginning, and how many are done, of how many.
+
+    Raises:
+        UsageError: a file of this name there holds no cells.
+        StoreIOError, DiskFullError: the results could not be kept.
+    """
+    from mqstore.bench import layout_report
+
+    kept = output / "layouts.json"
+    count = len(plan.cells())
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        cells = load(kept) if add else []
+        if on_cell is not None:
+            on_cell(None, 0, count)
+        for number, cell in enumerate(measure(plan), 1):
+            cells.append(cell)
+            kept.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")  # a run may be broken off
+            if on_cell is not None:
+                on_cell(cell, number, count)
+        text = layout_report.report(cells, plan)
+        (output / "layouts.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+        layout_report.draw(cells, output / "layouts.svg")
+    except OSError as error:
+        raise errors.from_os_error(error, "keep results", output) from error
+    return cells
+
+
+def load(path: Path) -> list[Cell]:
+    """The cells of an earlier run; none if there was none."""
+    if not path.exists():
+        return []
+    try:
+        cells = json.loads(path.read_text("utf-8"))
+        if isinstance(cells, list) and all("write" in cell for cell in cells):
+            return cells
+    except (ValueError, TypeError):
+        pass
+    raise errors.UsageError("no results of this benchmark", path=path, hint="give another --output, or remove it")

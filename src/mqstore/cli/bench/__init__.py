@@ -1,0 +1,1 @@
+"""``mqstore bench``: the benchmarks, one module each."""
