@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 
 from mqstore import errors
@@ -47,3 +49,11 @@ def check_limits(max_messages: object, max_bytes: object) -> None:
     """Raise UsageError for limits of a get that cannot be meant."""
     check_number("max_messages", max_messages, 1)
     check_number("max_bytes", max_bytes, 1)
+
+
+def check_path(path: object) -> Path:
+    """The path that was given; UsageError when it is none, or names nothing."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        hint = "give a data directory, a partition's directory (topic-0), or a segment's .log"
+        raise errors.UsageError("the path names nothing", found=repr(path)[:80], hint=hint)
+    return Path(path)

@@ -8,13 +8,14 @@ left can be told from the names.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from mqstore.files import durable
 from mqstore.files.pool import FilePool
 from mqstore.kafka.lookup import start_position
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.kafka.stock import PartitionStock
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.names import FileKind, FileStage, SegmentFile
 
@@ -23,34 +24,54 @@ _log = logging.getLogger(__name__)
 _SEGMENT_KINDS = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
-def finish_leftovers(directory: Path, pool: FilePool) -> int:
-    """Bring the directory to where there are only live files; how many were removed or renamed."""
-    stock = take_partition_stock(directory)
-    if not stock.leftovers:
-        return 0
-    done = 0
+@dataclass(frozen=True)
+class Leftovers:
+    """What is to be done about what a crash broke off: files that go, then those that get their own names."""
 
-    def remove(file: SegmentFile) -> None:
-        nonlocal done
-        done += 1
-        durable.remove_file(directory / file.name)
+    directory: Path
+    removed: list[SegmentFile]
+    renamed: list[SegmentFile]
 
+    @property
+    def count(self) -> int:
+        """How many files that concerns."""
+        return len(self.removed) + len(self.renamed)
+
+    def finish(self) -> None:
+        """Do it."""
+        for file in self.removed:
+            durable.remove_file(self.directory / file.name)
+        durable.sync_directory(self.directory)
+        for file in self.renamed:
+            durable.rename(self.directory / file.name, self.directory / file._replace(stage=FileStage.LIVE).name)
+        durable.sync_directory(self.directory)
+        _log.info("finished what a crash had broken off in %s: %d files removed or renamed", self.directory, self.count)
+
+    def live_after(self, stock: PartitionStock) -> PartitionStock:
+        """The live files that there will be; some lie under other names yet, see :meth:`segment`."""
+        after = PartitionStock(self.directory)
+        for kind, offsets in stock.files.items():
+            gone = {file.offset for file in self.removed if (file.kind, file.stage) == (kind, FileStage.LIVE)}
+            new = {file.offset for file in self.renamed if file.kind is kind}
+            after.files[kind] = sorted(set(offsets) - gone | new)
+        return after
+
+    def segment(self, base_offset: int, pool: FilePool) -> Segment:
+        """A segment that there will be, read where its files lie now."""
+        moving = {file.kind for file in (*self.renamed, *self.removed)
+                  if file.offset == base_offset and (file in self.renamed or file.stage is FileStage.LIVE)}  # fmt: skip
+        return _PartlySwapped(self.directory, base_offset, pool, moving)
+
+
+def find_leftovers(stock: PartitionStock, pool: FilePool) -> Leftovers:
+    """What is to be done so that there are only live files."""
     swaps = complete_swaps(stock)
-    for file in stock.leftovers:
-        if file not in swaps:
-            remove(file)
+    removed = [file for file in stock.leftovers if file not in swaps]
     for base, end in _replaced_ranges(stock, swaps, pool):
-        for kind in _SEGMENT_KINDS:
-            for offset in stock.files[kind]:
-                if base <= offset < end:
-                    remove(SegmentFile(offset, kind))
-    durable.sync_directory(directory)
-    for file in swaps:
-        done += 1
-        durable.rename(directory / file.name, directory / file._replace(stage=FileStage.LIVE).name)
-    durable.sync_directory(directory)
-    _log.info("finished what a crash had broken off in %s: %d files removed or renamed", directory, done)
-    return done
+        removed += [
+            SegmentFile(offset, kind) for kind in _SEGMENT_KINDS for offset in stock.files[kind] if base <= offset < end
+        ]
+    return Leftovers(stock.directory, removed, swaps)
 
 
 def complete_swaps(stock: PartitionStock) -> list[SegmentFile]:
@@ -98,3 +119,15 @@ class SwapSegment(Segment):
 
     def _make_path(self, kind: FileKind) -> Path:
         return self.directory / SegmentFile(self.base_offset, kind, FileStage.SWAP).name
+
+
+class _PartlySwapped(Segment):
+    """A segment with files that still bear ``.swap``, or that go without any that takes their place."""
+
+    def __init__(self, directory: Path, base_offset: int, pool: FilePool, moving: set[FileKind]) -> None:
+        self._moving = moving
+        super().__init__(directory, base_offset, pool)
+
+    def _make_path(self, kind: FileKind) -> Path:
+        stage = FileStage.SWAP if kind in self._moving else FileStage.LIVE
+        return self.directory / SegmentFile(self.base_offset, kind, stage).name

@@ -19,7 +19,7 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
 from mqstore.kafka.damage import BatchDamage, stop_at_damage
-from mqstore.kafka.leftovers import finish_leftovers
+from mqstore.kafka.leftovers import Leftovers, find_leftovers
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
@@ -133,21 +133,8 @@ class PartitionLoader:
             CorruptFileError: something else than a file lies under a segment's name. Nothing was changed.
             StoreIOError, DiskFullError: a file could not be read or written.
         """
-        self._refuse_odd(take_partition_stock(self._directory))
-        self.report.finished = finish_leftovers(self._directory, self._pool)
-        stock = take_partition_stock(self._directory)
-        self._remove_orphans(stock)
-        segments = [Segment(self._directory, base, self._pool) for base in stock.logs]
-        if not self._is_clean:
-            segments = self._recover(stock, segments)
-        self._mend_derived(stock, segments)
-        log_end = self._end_of(segments)
-        segments, log_end = self._apply_log_start(segments, log_end)
-        if not segments:
-            segments = [self._create(max(self._log_start, 0))]
-            log_end = segments[0].base_offset
+        segments, log_end = self._bring_in_order()
         log_start = max(self._log_start, segments[0].base_offset)
-        self.report.end_after = log_end
         producers, snapshot = self._load_producers(segments, log_end)
         epochs = self._load_epochs(segments, log_start, log_end)
         largest, first_time = self._times_of(segments[-1])
@@ -167,12 +154,33 @@ class PartitionLoader:
             report=self.report,
         )
 
-    @staticmethod
-    def _refuse_odd(stock: PartitionStock) -> None:
+    def _bring_in_order(self) -> tuple[list[Segment], int]:
+        """Everything but producers and epochs: the segments, at least one, and where the log ends."""
+        stock = take_partition_stock(self._directory)
         if stock.odd:
             raise errors.CorruptFileError(
                 "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
             )
+        stock, segments = self._finish_leftovers(stock, find_leftovers(stock, self._pool))
+        self.report.end_before = _end_by_headers(segments)
+        if not self._is_clean:
+            segments = self._recover(stock, segments)
+        self._mend_derived(stock, segments)
+        log_end = self._end_of(segments)
+        segments, log_end = self._apply_log_start(segments, log_end)
+        if not segments:
+            log_end = max(self._log_start, 0)
+            segments = self._create(log_end)
+        self.report.end_after = log_end
+        return segments, log_end
+
+    def _finish_leftovers(self, stock: PartitionStock, leftovers: Leftovers) -> tuple[PartitionStock, list[Segment]]:
+        self.report.finished = leftovers.count
+        if leftovers.count:
+            leftovers.finish()
+            stock = take_partition_stock(self._directory)
+        self._remove_orphans(stock)
+        return stock, [Segment(self._directory, base, self._pool) for base in stock.logs]
 
     def _remove_orphans(self, stock: PartitionStock) -> None:
         """Indexes without a log describe nothing."""
@@ -213,21 +221,27 @@ class PartitionLoader:
         return segments
 
     def _cut(self, walk: SegmentWalk, size: int) -> None:
-        path = walk.segment.path()
-        _log.warning("cutting %s from %d to %d bytes: %s", path, size, walk.valid_bytes, walk.damage or "zeros")
         if walk.damage is not None:
             self.report.cut_bytes = size - walk.valid_bytes
+        self._truncate(walk, size)
+
+    def _truncate(self, walk: SegmentWalk, size: int) -> None:
+        path = walk.segment.path()
+        _log.warning("cutting %s from %d to %d bytes: %s", path, size, walk.valid_bytes, walk.damage or "zeros")
         durable.truncate_path(path, walk.valid_bytes)
 
     def _remove(self, segments: list[Segment], why: str) -> None:
         # The newest first: whatever a crash leaves is then a log without a hole.
         for segment in reversed(segments):
-            _log.warning("removing segment %s: %s", segment.path(), why)
             self.report.removed.insert(0, segment.base_offset)
-            for kind in _SEGMENT_KINDS:
-                durable.remove_file(segment.path(kind))
-            segment.forget()
-            durable.sync_directory(self._directory)
+            self._remove_files(segment, why)
+
+    def _remove_files(self, segment: Segment, why: str) -> None:
+        _log.warning("removing segment %s: %s", segment.path(), why)
+        for kind in _SEGMENT_KINDS:
+            durable.remove_file(segment.path(kind))
+        segment.forget()
+        durable.sync_directory(self._directory)
 
     def _end_of(self, segments: list[Segment]) -> int:
         if not segments:
@@ -253,7 +267,7 @@ class PartitionLoader:
         walk = self._walks[last.base_offset] = walk_segment(last, states, self._interval)
         self.report.damage = walk.damage
         self._cut(walk, last.size_bytes)
-        self.report.rebuilt += [path.name for path in write_derived(walk)]
+        self.report.rebuilt += self._write_indexes(walk)
         return walk.end_offset
 
     def _apply_log_start(self, segments: list[Segment], log_end: int) -> tuple[list[Segment], int]:
@@ -263,10 +277,10 @@ class PartitionLoader:
             return [], self._log_start
         return segments, log_end
 
-    def _create(self, base_offset: int) -> Segment:
+    def _create(self, base_offset: int) -> list[Segment]:
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             durable.write_new_file(self._directory / names.segment_file_name(base_offset, kind), 0, b"")
-        return Segment(self._directory, base_offset, self._pool)
+        return [Segment(self._directory, base_offset, self._pool)]
 
     # -- what is derived
 
@@ -281,11 +295,14 @@ class PartitionLoader:
                     stock, [one for one in segments if one.base_offset < segment.base_offset], segment.base_offset
                 )
                 walk = walk_segment(segment, states, self._interval)
-            changed = write_derived(walk)
-            if changed:
-                made = [path.name for path in changed]
-                self.report.rebuilt += made
-                _log.info("made anew from the log in %s: %s", self._directory, ", ".join(made))
+            self.report.rebuilt += self._write_indexes(walk)
+
+    def _write_indexes(self, walk: SegmentWalk) -> list[str]:
+        """Make the indexes of a walked segment anew where they differ; their names."""
+        made = [path.name for path in write_derived(walk)]
+        if made:
+            _log.info("made anew from the log in %s: %s", self._directory, ", ".join(made))
+        return made
 
     def _indexes_are_usable(self, stock: PartitionStock, segment: Segment) -> bool:
         """Whether both indexes are there, whole, and end in entries that the log bears out."""
@@ -376,6 +393,16 @@ class PartitionLoader:
             return walk.builder.largest, walk.first_time_ms
         first = next(last.headers(0), None)
         return lookup.largest_time(last, True), None if first is None else first[1].max_timestamp_ms
+
+
+def _end_by_headers(segments: list[Segment]) -> int:
+    """Where the last segment says that the log ends, sound or not."""
+    if not segments:
+        return 0
+    end = segments[-1].base_offset
+    for chunk in segments[-1].scan(check_crc=False):
+        end = max(end, chunk.columns.last_offset[chunk.columns.count - 1] + 1)
+    return end
 
 
 def cut_epochs(epochs: list[EpochEntry], log_start: int, log_end: int) -> list[EpochEntry]:

@@ -18,15 +18,17 @@ from mqstore.files import copying, durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
-from mqstore.kafka.damage import BatchDamage
+from mqstore.kafka.arguments import check_number, check_path
 from mqstore.kafka.data_directory import DataDirectory
 from mqstore.kafka.loading import LoadReport, PartitionLoader
-from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.segment_recovery import derived_differences, walk_segment, write_derived
+from mqstore.kafka.segment_recovery import walk_segment, write_derived
 from mqstore.kafka.stock import take_data_directory_stock, take_partition_stock
+from mqstore.kafka.survey import PartitionSurvey
 from mqstore.kafka.transactions import producers_at
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka import names
+from mqstore.layout.kafka.names import FileKind, FileStage
 
 _PathLike = str | os.PathLike[str]
 
@@ -63,31 +65,39 @@ def recover(
 
     Raises:
         UsageError: the arguments contradict each other, or ``output`` exists.
-        NotAStoreError: nothing of Kafka's at ``path``.
+        NotAStoreError: nothing of Kafka's at ``path``, or a file.
+        CorruptFileError: the log start offsets cannot be read, or something else lies under a segment's name.
         StoreLockedError: a writer has it open.
         DiskFullError, StoreIOError: something could not be read or written.
     """
-    source = Path(path)
+    check_number("index_interval_bytes", index_interval_bytes, 0, INT_MAX)
+    source = check_path(path)
     partitions, is_data_directory = _partitions_of(source)
     target = _target(source, output, in_place, dry_run)
     report = RecoveryReport(output=target if output is not None else None, was_done=target is not None)
-    if target is None:
-        report.partitions = [_survey(one, index_interval_bytes) for one in partitions]
-        return report
-    if output is not None:
-        copying.copy_tree(source, target)
-        (target / names.LOCK).unlink(missing_ok=True)
-    starts = DataDirectory(target).load_log_starts() if is_data_directory else {}
-    with _locked(target, is_data_directory):
+    root = DataDirectory(source if target is None else target)
+    if target is not None and output is not None:
+        _copy(source, target, partitions if is_data_directory else [])
+    with _unlocked() if target is None else _locked(root.path, is_data_directory):
+        starts = root.load_log_starts() if is_data_directory else {}
         for directory in partitions:
             name = names.parse_partition_directory(directory.name)
-            where = target / directory.name if is_data_directory else target
-            before = _survey(where, index_interval_bytes).end_before
+            where = root.path / directory.name if is_data_directory else root.path
             start = 0 if name is None else starts.get((name.topic, name.partition), 0)
-            report.partitions.append(_recover_one(where, before, start, index_interval_bytes))
-        if is_data_directory:
-            _cut_checkpoints(DataDirectory(target), report.partitions)
+            recover_one = _survey_one if target is None else _recover_one
+            report.partitions.append(recover_one(where, start, index_interval_bytes))
+        if is_data_directory and target is not None:
+            _cut_checkpoints(root, report.partitions)
     return report
+
+
+def _copy(source: Path, target: Path, partitions: list[Path]) -> None:
+    """Copy a data directory or a partition's, with partitions that are only linked from here."""
+    copying.copy_tree(source, target)
+    for directory in partitions:
+        if directory.is_symlink():
+            copying.copy_tree(directory.resolve(), target / directory.name)
+    (target / names.LOCK).unlink(missing_ok=True)
 
 
 def _cut_checkpoints(files: DataDirectory, reports: list[LoadReport]) -> None:
@@ -103,12 +113,10 @@ def _cut_checkpoints(files: DataDirectory, reports: list[LoadReport]) -> None:
             files.save_checkpoint(name, {one: min(offset, ends.get(one, offset)) for one, offset in offsets.items()})
 
 
-def _recover_one(directory: Path, end_before: int, log_start: int, interval_bytes: int) -> LoadReport:
+def _recover_one(directory: Path, log_start: int, interval_bytes: int) -> LoadReport:
     pool = FilePool()
     try:
-        loader = PartitionLoader(directory, pool, interval_bytes=interval_bytes, log_start=log_start)
-        loader.report.end_before = end_before
-        loaded = loader.run()
+        loaded = PartitionLoader(directory, pool, interval_bytes=interval_bytes, log_start=log_start).run()
         for segment in loaded.unsynced:
             durable.sync_path(segment.path())
         return loaded.report
@@ -116,42 +124,12 @@ def _recover_one(directory: Path, end_before: int, log_start: int, interval_byte
         pool.close()
 
 
-def _survey(directory: Path, interval_bytes: int) -> LoadReport:
-    """What recovery would do to one partition; nothing is changed."""
-    report = LoadReport(directory)
+def _survey_one(directory: Path, log_start: int, interval_bytes: int) -> LoadReport:
     pool = FilePool()
     try:
-        stock = take_partition_stock(directory)
-        report.finished = len(stock.leftovers)
-        segments = [Segment(directory, base, pool) for base in stock.logs]
-        states = ProducerStates(end_offset=segments[0].base_offset if segments else 0)
-        for number, segment in enumerate(segments):
-            report.end_before = max(report.end_before, _end_by_headers(segment))
-            if report.removed:
-                report.removed.append(segment.base_offset)
-                continue
-            walk = walk_segment(segment, states, interval_bytes)
-            report.end_after = walk.end_offset
-            report.rebuilt += [segment.path(kind).name for kind in derived_differences(walk)]
-            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            is_cut = walk.valid_bytes < segment.size_bytes
-            if walk.damage is not None:
-                report.damage = walk.damage
-                report.cut_bytes = segment.size_bytes - walk.valid_bytes
-            if following is not None and (is_cut or following < walk.end_offset):
-                report.damage = report.damage or BatchDamage(segment.path(), walk.valid_bytes, "NOT_FOLLOWED")
-                report.removed = [-1]  # from here on all segments go
-        report.removed = [base for base in report.removed if base >= 0]
-        return report
+        return PartitionSurvey(directory, pool, interval_bytes=interval_bytes, log_start=log_start).survey()
     finally:
         pool.close()
-
-
-def _end_by_headers(segment: Segment) -> int:
-    end = segment.base_offset
-    for chunk in segment.scan(check_crc=False):
-        end = max(end, chunk.columns.last_offset[chunk.columns.count - 1] + 1)
-    return end
 
 
 def reindex(
@@ -160,7 +138,7 @@ def reindex(
     """Make the indexes of every segment anew from its log, by the rule for one batch at a time; logs stay as they are.
 
     Args:
-        path: a data directory or a partition's directory.
+        path: a data directory, a partition's directory, or the ``.log`` of one segment.
         output: write the index files into this new directory, laid out as ``path``.
         in_place: replace those of ``path`` that differ.
         index_interval_bytes: bytes between entries.
@@ -171,8 +149,12 @@ def reindex(
         UsageError: neither or both of ``output`` and ``in_place``, or ``output`` exists.
         NotAStoreError, StoreLockedError, DiskFullError, StoreIOError: as :func:`recover`.
     """
-    source = Path(path)
-    partitions, is_data_directory = _partitions_of(source)
+    check_number("index_interval_bytes", index_interval_bytes, 0, INT_MAX)
+    source = check_path(path)
+    only = _base_offset_of(source)
+    if only is not None:
+        source = source.absolute().parent
+    partitions, is_data_directory = ([source], False) if only is not None else _partitions_of(source)
     target = _target(source, output, in_place, dry_run=False)
     assert target is not None
     written: list[Path] = []
@@ -180,17 +162,29 @@ def reindex(
         for directory in partitions:
             where = target / directory.name if is_data_directory else target
             durable.make_directories(where)
-            written += _reindex_one(directory, None if in_place else where, index_interval_bytes)
+            written += _reindex_one(directory, None if in_place else where, index_interval_bytes, only)
     return written
 
 
-def _reindex_one(directory: Path, target: Path | None, interval_bytes: int) -> list[Path]:
+def _base_offset_of(path: Path) -> int | None:
+    """The base offset of a segment whose ``.log`` is given; None for a directory."""
+    if not stat.S_ISREG(mode_of(path)):
+        return None
+    parsed = names.parse_segment_file(path.name)
+    if parsed is None or (parsed.kind, parsed.stage) != (FileKind.LOG, FileStage.LIVE):
+        raise errors.NotAStoreError("not the log of a segment", path=path, expected="20 digits and .log")
+    return parsed.offset
+
+
+def _reindex_one(directory: Path, target: Path | None, interval_bytes: int, only: int | None) -> list[Path]:
     pool = FilePool()
     written = []
     try:
         stock = take_partition_stock(directory)
         segments = [Segment(directory, base, pool) for base in stock.logs]
         for number, segment in enumerate(segments):
+            if only is not None and segment.base_offset != only:
+                continue
             states = producers_at(stock, segments[:number], segment.base_offset)
             walk = walk_segment(segment, states, interval_bytes)
             written += write_derived(walk, target)
@@ -201,6 +195,9 @@ def _reindex_one(directory: Path, target: Path | None, interval_bytes: int) -> l
 
 
 def _partitions_of(source: Path) -> tuple[list[Path], bool]:
+    if stat.S_ISREG(mode_of(source)):
+        hint = "give a data directory or a partition's: what becomes of a segment depends on those before it"
+        raise errors.NotAStoreError("a file by itself cannot be recovered", path=source, hint=hint)
     if not stat.S_ISDIR(mode_of(source)):
         raise errors.NotAStoreError("no such directory", path=source, hint="give a data directory or a partition's")
     if names.parse_partition_directory(source.absolute().name) or take_partition_stock(source).logs:
@@ -221,7 +218,7 @@ def _target(source: Path, output: _PathLike | None, in_place: bool, dry_run: boo
         if not dry_run:
             raise errors.UsageError("nothing says where to write", hint="give output, or in_place=True")
         return None
-    target = Path(output)
+    target = check_path(output)
     if os.path.lexists(target):
         raise errors.UsageError("the output exists", path=target, hint="name a directory that does not exist")
     if target.absolute().is_relative_to(source.absolute()):
