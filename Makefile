@@ -34,7 +34,8 @@ bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 
 	@$(BIN)/mqstore bench layouts --output bench/results
 
 crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 2,000 kills (about an hour)
-	@MQSTORE_CRASH_STATES=10000 MQSTORE_CRASH_KILLS=2000 $(BIN)/python -m pytest -n $(WORKERS) --durations 10 tests/crash
+	@MQSTORE_CRASH_STATES=10000 MQSTORE_CRASH_KILLS=2000 MQSTORE_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest \
+	    -n $(WORKERS) --durations 10 --timeout 7200 tests/crash tests/store/test_model.py
 
 docs: $(VENV)/.installed ## Run every example in README.md and docs/
 	@$(BIN)/python -m pytest -q tests/project/test_docs_examples.py

@@ -28,7 +28,7 @@ from mqstore import (
 )
 from mqstore.layout.constants import SysFlag
 from mqstore.store.rebuild import rebuild
-from store.support import bodies, body_of, fill, findings, open_small, tree
+from store.support import bodies, body_of, fill, findings, forget_note, open_small, tree
 
 
 @pytest.fixture
@@ -454,3 +454,17 @@ def test_a_condition_on_properties_picks_messages(tmp_path: Path) -> None:
         assert (nothing.status, nothing.next_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 30)
         with store.consumer("g", "t", mqstore.sql("amount = 7"), timeout_s=0.05) as consumer:
             assert [message.body for message in consumer] == [b"7"]
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["noted", "guessed"])
+@pytest.mark.parametrize(("slots", "entries"), [(8, 30), (13, 29), (3, 31), (8, 32), (100, 101)])
+def test_the_shape_of_an_index_is_found_whatever_it_is(tmp_path: Path, slots: int, entries: int, forget: bool) -> None:
+    """Several shapes have one length. What was noted tells; without the note, what the entries and slots say."""
+    path = tmp_path / "s"
+    with open_small(path, max_hash_slot_num=slots, max_index_num=entries) as store:
+        store.put(Message("orders", b"1", keys=["b", "c"], queue_id=0))
+    if forget:
+        forget_note(path)
+    assert findings(path) == []
+    with mqstore.inspect(path) as view:
+        assert [record.body for key in "bc" for record in view.query("orders", key).messages] == [b"1", b"1"]

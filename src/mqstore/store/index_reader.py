@@ -175,9 +175,14 @@ class IndexFileReader:
         last = self._entry_in(geometry, header.index_count - 1)
         if last.physical_offset != header.end_physical_offset:
             return False
-        slot = layout.slot_position(first.key_hash, geometry.hash_slots)
-        number: int = layout.INDEX_SLOT.unpack(self._read(slot, layout.INDEX_SLOT.size))[0]
-        return number > 0  # a running writer may have put a newer entry there than the header counts
+        # The last entry is the newest of its slot; a running writer may have put a newer one there than it counts.
+        newest = header.index_count - 1
+        return self._slot_of(geometry, first) >= 1 and self._slot_of(geometry, last) >= newest
+
+    def _slot_of(self, geometry: Geometry, entry: IndexEntry) -> int:
+        position = layout.slot_position(entry.key_hash, geometry.hash_slots)
+        number: int = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
+        return number
 
     def _entry_in(self, geometry: Geometry, number: int) -> IndexEntry:
         position = layout.entry_position(number, geometry.hash_slots)

@@ -19,7 +19,7 @@ from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading
 from mqstore.store.arguments import check_count, check_long, check_queue, check_window
-from mqstore.store.checkpoint import load_checkpoint
+from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
@@ -54,7 +54,8 @@ class StoreView:
             path: the store's root, which holds ``commitlog/``.
             from_log: take queues and keys from the log alone, for a store that has lost them. The queues are built
                 in memory once, when first asked for; key look-ups read the whole log.
-            index_geometry: slots and entries of its index files, where they are not to be found out.
+            index_geometry: slots and entries of its index files; None is what mqstore noted when it wrote them, or
+                what their content tells.
 
         Raises:
             NotAStoreError: there is no such directory, or nothing of a store in it.
@@ -64,7 +65,7 @@ class StoreView:
         self.paths = StorePaths(self.path)
         check_is_store(self.paths)
         self._pool = FilePool()
-        self._geometry = index_geometry
+        self._given_geometry = index_geometry
         self.log = LogReader([self.paths.commit_log], pool=self._pool)
         self._index_files: dict[Path, IndexFileReader] = {}
         self._from_log = from_log
@@ -234,10 +235,17 @@ class StoreView:
             CorruptFileError: one of them is no index file: a query could then not tell "none" from "not looked at".
         """
         paths = list_index_files(self.paths.index)
-        for path in paths:
-            if path not in self._index_files:
-                self._index_files[path] = IndexFileReader(path, self._pool, self._geometry)
+        new = [path for path in paths if path not in self._index_files]
+        geometry = self._geometry() if new else None
+        for path in new:
+            self._index_files[path] = IndexFileReader(path, self._pool, geometry)
         return [self._index_files[path] for path in paths]
+
+    def _geometry(self) -> Geometry | None:
+        if self._given_geometry is not None:
+            return self._given_geometry
+        note = load_dispatch_checkpoint(self.paths.dispatch_checkpoint)
+        return None if note is None else note.sizes.index
 
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int = 64
