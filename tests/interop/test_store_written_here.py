@@ -164,3 +164,33 @@ def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, 
     assert len(again.records) >= 1000
     assert [without_units(row) for row in again.records[: len(real.records)]] == list(map(without_units, real.records))
     assert_same(again, store)
+
+
+LOAD = """
+import sys
+import mqstore.spark
+from mqstore import StoreConfig
+spark = mqstore.spark.session("local[2]")
+frame = spark.range(3000).selectExpr(
+    "CASE WHEN id % 7 = 0 THEN 'rare' ELSE 'orders' END AS topic",
+    "repeat(cast(id as string), cast(id % 100 as int)) AS body",
+    "array('k-' || id, 'Aa') AS keys", "'paid' AS tags", "map('id', cast(id as string), 'x', 'y') AS properties",
+    "cast(id % 3 as int) AS queueId", "cast(if(id % 50 = 0, 3, 0) as int) AS delayLevel",
+    "1700000000000 + id AS storeTimestamp",
+)
+mqstore.spark.jobs.load(spark, frame, sys.argv[1], config=StoreConfig(**{sizes!r}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that Spark made of a table."""
+    pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+    store = tmp_path_factory.mktemp("loaded") / "store"
+    subprocess.run([sys.executable, "-c", LOAD.replace("{sizes!r}", repr(SIZES)), str(store)], check=True)
+    return store
+
+
+def test_a_loaded_table_is_read_by_the_real_store(real_store: RealStore, loaded: Path) -> None:
+    assert_sound(loaded)
+    assert_same(read(real_store, loaded), loaded)

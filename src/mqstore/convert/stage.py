@@ -16,13 +16,13 @@ class Stage:
         root: where to make the directory's content.
     """
 
-    def __init__(self, output: Path, source: Path) -> None:
+    def __init__(self, output: Path, source: Path | None = None) -> None:
         """Raises UsageError when ``output`` is not new or empty, or one of the two lies inside the other."""
         self._output = Path(os.path.abspath(output))
         if self._output.exists() and (not self._output.is_dir() or any(self._output.iterdir())):
             raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
-        places = [Path(os.path.realpath(one)) for one in (self._output, source)]
-        if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
+        places = [Path(os.path.realpath(one)) for one in (self._output, source) if one is not None]
+        if len(places) == 2 and (places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0])):
             raise errors.UsageError(
                 "the output and the source lie inside each other", path=output, hint="name a directory outside of it"
             )

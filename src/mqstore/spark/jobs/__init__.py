@@ -3,6 +3,18 @@
 from mqstore.spark.jobs.auditing import AuditFinding, AuditResult, audit
 from mqstore.spark.jobs.converting import convert
 from mqstore.spark.jobs.exporting import ExportResult, export
+from mqstore.spark.jobs.loading import LoadResult, load
 from mqstore.spark.jobs.rebuilding import RebuildResult, rebuild
 
-__all__ = ["AuditFinding", "AuditResult", "ExportResult", "RebuildResult", "audit", "convert", "export", "rebuild"]
+__all__ = [
+    "AuditFinding",
+    "AuditResult",
+    "ExportResult",
+    "LoadResult",
+    "RebuildResult",
+    "audit",
+    "convert",
+    "export",
+    "load",
+    "rebuild",
+]

@@ -1,0 +1,64 @@
+"""``mqstore load``: a table of messages into a new store, by Spark tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqstore.cli.options import FormatOption, check_master, parse_path, parse_time
+from mqstore.cli.output import Format, make_output, size_text
+from mqstore.errors import UsageError
+
+
+def run(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Files of a table: whatever Spark can load.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PATH", help="Directory of the new store.", parser=parse_path)
+    ],
+    table_format: Annotated[str, typer.Option("--from", help="Spark's name of the table's format.")] = "parquet",
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of that format, as header=true; repeatable.")
+    ] = None,
+    stored: Annotated[
+        str | None, typer.Option(help="Store time of messages where the table has none; left out: now.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark master: local[N], or the URL of a cluster.")] = "local[2]",
+    format: FormatOption = Format.text,
+) -> int:
+    """Make a new store of a table with columns topic and body.
+
+    It may also have tags, keys, properties, delayLevel, queueId, bornTimestamp and storeTimestamp. Messages are stored
+    in the order of their times; the same table and store time give the same bytes.
+    """
+    from mqstore import spark as mqspark
+
+    options = dict(_option(one) for one in option or ())
+    stored_ms = None if stored is None else parse_time(stored, 0)
+    session = mqspark.session(check_master(master), "mqstore load")
+    try:
+        frame = session.read.format(table_format).options(**options).load(table)
+        result = mqspark.jobs.load(session, frame, output.absolute(), store_timestamp_ms=stored_ms)
+    finally:
+        session.stop()
+    make_output(format).document(
+        {
+            "output": str(result.output),
+            "records": result.records,
+            "logBytes": result.log_bytes,
+            "units": result.units,
+            "keys": result.keys,
+            "seconds": round(result.seconds, 3),
+            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
+        },
+        [f"{result.records} messages ({size_text(result.log_bytes)}), in {result.seconds:.1f} s: {result.output}"],
+    )
+    return 0
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError("not an option of a format", expected="NAME=VALUE", found=repr(text))
+    return name, value
