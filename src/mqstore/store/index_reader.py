@@ -173,7 +173,7 @@ class IndexFileReader:
         if (first.physical_offset, first.previous) != (header.begin_physical_offset, 0):
             return False
         last = self._entry_in(geometry, header.index_count - 1)
-        if last.physical_offset != header.end_physical_offset:
+        if last.physical_offset != header.end_physical_offset or not any(last):  # no key has all of that 0
             return False
         # The last entry is the newest of its slot; a running writer may have put a newer one there than it counts.
         newest = header.index_count - 1
