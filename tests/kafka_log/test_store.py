@@ -606,6 +606,25 @@ class TestLifeCycle:
             assert view.check() == []
             assert len({one.topic_id for one in view.partitions()}) == 3
 
+    def test_a_partition_that_nothing_came_into_costs_no_sync(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_small(tmp_path) as store:
+            store.create_topics({"quiet": 3, "busy": 1})
+            store.put_batch([KafkaMessage("busy", b"x"), KafkaMessage("quiet", b"y", partition=1)])
+        synced: list[str] = []
+        for name in ("fsync", "fdatasync"):
+            real = getattr(os, name)
+            monkeypatch.setattr(
+                os, name, lambda fd, real=real: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
+            )
+        with open_small(tmp_path) as store:
+            store.put(KafkaMessage("busy", b"x"))
+        assert not any("quiet" in path for path in synced)
+        assert sum("busy" in path for path in synced) >= 5
+        with kafka.inspect(tmp_path) as view:
+            assert view.check() == []
+
     def test_a_directory_that_is_there_keeps_its_log(self, tmp_path: Path) -> None:
         with open_small(tmp_path) as store:
             fill(tmp_path / "other", 3)

@@ -157,34 +157,45 @@ def topic_name(number: int) -> str:
 
 
 def write(task: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Append the load round-robin, ``batch`` messages an append, with a barrier every ``barrier_bytes``."""
+    """Create the topics and append the load, once for each distance of barriers."""
     syncs = Syncs()
     value = os.urandom(task["size"] // 2) + bytes(task["size"] - task["size"] // 2)
-    values, topics = [value] * task["batch"], task["topics"]
     store = make(task["layout"], directory)
-    created = create(store, topics, value, syncs)
+    created = create(store, task["topics"], value, syncs)
+    writes = []
+    for barrier_bytes in task["barriers"]:
+        writes.append({**created, **append_load(store, task, barrier_bytes, value, syncs, directory)})
+        with syncs.passed_over():
+            store.settle()
+            store.sync()
+    return {"writes": writes}
+
+
+def append_load(
+    store: Layout, task: dict[str, Any], barrier_bytes: int, value: bytes, syncs: Syncs, directory: Path
+) -> dict[str, Any]:
+    """Append round-robin, ``batch`` messages an append, with a barrier every ``barrier_bytes``, if that is not 0."""
+    values, topics = [value] * task["batch"], task["topics"]
     before = device_writes(directory)
     syncs.restart()
     since = appended = 0
     started = time.perf_counter()
     for number in range(task["messages"] // task["batch"]):
         since += task["size"] * task["batch"]
-        due = bool(task["barrier_bytes"]) and since >= task["barrier_bytes"]
+        due = bool(barrier_bytes) and since >= barrier_bytes
         store.append(topic_name(number % topics), values, due)
         appended += task["batch"]
         since = 0 if due else since
     appended_s = time.perf_counter() - started
     files = len(os.listdir("/dev/fd"))
-    if task["barrier_bytes"]:
+    if barrier_bytes:
         store.sync()
     else:
         os.sync()  # the same for both: everything that the page cache still holds
     durable_s = time.perf_counter() - started
     after = device_writes(directory)
-    store.settle()
     return {
         "messages": appended,
-        **created,
         "appended_s": appended_s,
         "durable_s": durable_s,
         "syncs": syncs.count,

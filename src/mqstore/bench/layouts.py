@@ -1,7 +1,7 @@
 """Both layouts under the same messages as topics grow: one commit log against a log for each partition.
 
-Every cell runs in processes of its own (:mod:`mqstore.bench.layout_cell`): create the topics, append round-robin, die,
-open again, read back cold and warm. Rounds alternate between the layouts.
+Every store is worked on by processes of its own (:mod:`mqstore.bench.layout_cell`): create the topics, append
+round-robin without and with barriers, die, open again, read back cold and warm. Rounds alternate between the layouts.
 """
 
 from __future__ import annotations
@@ -58,54 +58,58 @@ class Plan:
         if self.directory is not None and not self.directory.is_dir():
             raise errors.UsageError("no such directory", path=self.directory, hint="the data needs one that exists")
 
-    def cells(self) -> list[Cell]:
-        """What each cell is, in the order of measuring."""
+    def barriers(self, layout: str) -> list[int]:
+        """Distances of barriers in bytes under which a layout is written, 0 for none."""
+        # Without barriers the one does the same as the layout without queues.
+        return [0, self.barrier_mebibytes << 20] if layout != "rocketmq+queues" else [self.barrier_mebibytes << 20]
+
+    def stores(self) -> list[Cell]:
+        """What each store is that is made, in order; there is a cell for each of its barriers."""
         return [
-            {
-                "round": number, "layout": layout, "topics": topics, "batch": batch, "size": self.size_bytes,
-                "barrier_bytes": barrier,
-            }
+            {"round": number, "layout": layout, "topics": topics, "batch": batch, "size": self.size_bytes}
             for number in range(self.rounds)
             for topics in self.topics
             for batch in self.batches
-            for barrier in (0, self.barrier_mebibytes << 20)
             for layout in LAYOUTS
-            # Without barriers it does the same as the layout without queues.
-            if barrier or layout != "rocketmq+queues"
-        ]  # fmt: skip
+        ]
+
+    @property
+    def cell_count(self) -> int:
+        """How many cells there are."""
+        return sum(len(self.barriers(store["layout"])) for store in self.stores())
 
 
 def measure(plan: Plan) -> Iterator[Cell]:
     """All cells of all rounds, as they are done."""
-    for cell in plan.cells():
-        yield measure_one(plan, cell)
+    for store in plan.stores():
+        yield from measure_store(plan, store)
 
 
-def measure_one(plan: Plan, cell: Cell) -> Cell:
-    """One layout under one load: write, crash, open, read.
+def measure_store(plan: Plan, store: Cell) -> list[Cell]:
+    """One layout under one load: write without barriers, then with them, crash, open, read.
 
-    What barriers were set while it was written makes no difference to opening and reading: that is measured without.
+    Opening and reading, to which barriers make no difference, is part of the cell without any.
     """
     scratch = Path(tempfile.mkdtemp(prefix="mqstore-layouts-", dir=plan.directory))
+    barriers = plan.barriers(store["layout"])
     task = {
-        **cell,
+        **store,
         "directory": str(scratch / "data"),
+        "barriers": barriers,
         "messages": (plan.mebibytes << 20) // plan.size_bytes,
         "read_messages": plan.read_messages,
     }
-    result = dict(cell)
-    steps: list[tuple[str, dict[str, Any]]] = [("write", {"step": "write"})]
-    if not cell["barrier_bytes"]:
-        steps += [("open", {"step": "open"}), ("cold", {"step": "read", "cold": True})]
-        steps.append(("warm", {"step": "read", "cold": False}))
     try:
-        for name, step in steps:
-            result[name] = run_cell({**task, **step}, plan.timeout_s)
-            if "failed" in result[name]:
-                break
+        written = run_cell({"step": "write", **task}, plan.timeout_s)
+        writes = written.get("writes", [written] * len(barriers))
+        cells: list[Cell] = [{**store, "barrier_bytes": one, "write": writes[n]} for n, one in enumerate(barriers)]
+        if "failed" not in written and barriers[0] == 0:
+            cells[0]["open"] = run_cell({"step": "open", **task}, plan.timeout_s)
+            for name, cold in (("cold", True), ("warm", False)):
+                cells[0][name] = run_cell({"step": "read", "cold": cold, **task}, plan.timeout_s)
+        return cells
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return result
 
 
 def run_cell(task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -139,7 +143,7 @@ def run(
     from mqstore.bench import layout_report
 
     kept = output / "layouts.json"
-    count = len(plan.cells())
+    count = plan.cell_count
     try:
         output.mkdir(parents=True, exist_ok=True)
         cells = load(kept) if add else []

@@ -138,8 +138,9 @@ class PartitionLoader:
         producers, snapshot = self._load_producers(segments, log_end)
         epochs = self._load_epochs(segments, log_start, log_end)
         largest, first_time = self._times_of(segments[-1])
-        durable.sync_directory(self._directory)
         is_flushed = self._is_clean and not self._walks
+        if not is_flushed or self.report.finished or self.report.rebuilt or not stock.logs:
+            durable.sync_directory(self._directory)
         return LoadedLog(
             segments,
             log_start,

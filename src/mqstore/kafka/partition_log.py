@@ -364,6 +364,9 @@ class PartitionLog:
         with self.lock:
             if self.failure is not None or self._is_closed:
                 return
+            if self._last_snapshot == self.recovery_point == self.log_end and not self._unsynced:
+                self._is_closed = True  # nothing was appended since the last clean stop, or the last segment ended
+                return
             self.active.finish()
             self._producers.end_offset = self.log_end
             self.write_snapshot(self.log_end)
