@@ -95,7 +95,8 @@ class _PartitionCheck:
         for offset in stock.files[FileKind.SNAPSHOT]:
             if offset not in stock.logs:
                 self._snapshot(stock, offset, states, is_complete=first == 0 and offset == end and not walk.has_holes)
-        self._metadata(epochs, end)
+        holds_end = not segments or not stock.logs or segments[-1].base_offset >= stock.logs[-1]
+        self._metadata(epochs if holds_end else [], end)  # a segment by itself ends before the log does
         return first, end
 
     def _add(
