@@ -139,7 +139,8 @@ class PartitionLoader:
         epochs = self._load_epochs(segments, log_start, log_end)
         largest, first_time = self._times_of(segments[-1])
         is_flushed = self._is_clean and not self._walks
-        if not is_flushed or self.report.finished or self.report.rebuilt or not stock.logs:
+        # Nothing was made or removed; a log without a byte may be one that was made just now.
+        if not is_flushed or self.report.finished or self.report.rebuilt or segments[-1].size_bytes == 0:
             durable.sync_directory(self._directory)
         return LoadedLog(
             segments,
