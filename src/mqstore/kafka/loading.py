@@ -124,6 +124,7 @@ class PartitionLoader:
         self._is_clean = is_clean
         self._expiration_ms = producer_expiration_ms
         self._walks: dict[int, SegmentWalk] = {}
+        self._has_new_names = False
         self.report = LoadReport(directory)
 
     def run(self) -> LoadedLog:
@@ -139,8 +140,7 @@ class PartitionLoader:
         epochs = self._load_epochs(segments, log_start, log_end)
         largest, first_time = self._times_of(segments[-1])
         is_flushed = self._is_clean and not self._walks
-        # Nothing was made or removed; a log without a byte may be one that was made just now.
-        if not is_flushed or self.report.finished or self.report.rebuilt or segments[-1].size_bytes == 0:
+        if not is_flushed or self.report.rebuilt or self._has_new_names:
             durable.sync_directory(self._directory)
         return LoadedLog(
             segments,
@@ -164,11 +164,13 @@ class PartitionLoader:
                 "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
             )
         stock, segments = self._finish_leftovers(stock, find_leftovers(stock, self._pool))
-        self.report.end_before = _end_by_headers(segments)
         if not self._is_clean:
+            self.report.end_before = _end_by_headers(segments)
             segments = self._recover(stock, segments)
         self._mend_derived(stock, segments)
         log_end = self._end_of(segments)
+        if self._is_clean:
+            self.report.end_before = log_end
         segments, log_end = self._apply_log_start(segments, log_end)
         if not segments:
             log_end = max(self._log_start, 0)
@@ -179,6 +181,7 @@ class PartitionLoader:
     def _finish_leftovers(self, stock: PartitionStock, leftovers: Leftovers) -> tuple[PartitionStock, list[Segment]]:
         self.report.finished = leftovers.count
         if leftovers.count:
+            self._has_new_names = True
             leftovers.finish()
             stock = take_partition_stock(self._directory)
         self._remove_orphans(stock)
@@ -189,6 +192,7 @@ class PartitionLoader:
         for kind in _SEGMENT_KINDS[1:]:
             for base in stock.files[kind]:
                 if not stock.has(base, FileKind.LOG):
+                    self._has_new_names = True
                     _log.warning("removing an index without a log: %s", stock.path(base, kind))
                     durable.remove_file(stock.path(base, kind))
 
@@ -280,6 +284,7 @@ class PartitionLoader:
         return segments, log_end
 
     def _create(self, base_offset: int) -> list[Segment]:
+        self._has_new_names = True
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             durable.write_new_file(self._directory / names.segment_file_name(base_offset, kind), 0, b"")
         return [Segment(self._directory, base_offset, self._pool)]
