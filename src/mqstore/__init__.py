@@ -36,6 +36,7 @@ from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.expiry import DiskBand, ExpiryReport
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
+from mqstore.store.rebuild import RebuildResult, rebuild, truncate
 from mqstore.store.store import Store
 from mqstore.store.store import open_store as open
 from mqstore.store.transactions import Transaction, TransactionState
@@ -67,6 +68,7 @@ __all__ = [
     "QueryResult",
     "QueueInfo",
     "QueueUnit",
+    "RebuildResult",
     "Record",
     "SqlExpression",
     "Store",
@@ -80,5 +82,7 @@ __all__ = [
     "UsageError",
     "inspect",
     "open",
+    "rebuild",
     "sql",
+    "truncate",
 ]

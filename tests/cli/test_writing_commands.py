@@ -12,7 +12,7 @@ import pytest
 
 import mqstore
 from cli.test_commands import COMMAND, run
-from store.support import findings, open_small
+from store.support import findings, open_small, tree
 
 
 def test_put_from_arguments_and_from_a_pipe(tmp_path: Path) -> None:
@@ -84,3 +84,39 @@ def test_expire_tells_first_and_does_it_when_told(tmp_path: Path) -> None:
     assert findings(tmp_path / "s") == []
     assert run("expire", tmp_path / "nowhere", "--in-place").exit_code == 1
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("count", [1, 7, 29])
+def test_truncate_gives_the_store_as_it_was(tmp_path: Path, count: int) -> None:
+    """Everything derived goes back with the log: as if what came later had never been put."""
+    source, output = tmp_path / "s", tmp_path / "cut"
+    with open_small(source) as store:
+        ends = []
+        for number in range(30):
+            result = store.put(mqstore.Message(f"t{number % 3}", b"%d" % number, keys=[f"k{number}"], queue_id=0))
+            ends.append(result.physical_offset + result.size_bytes)
+        store.wait_dispatched()
+        store.commit_offset("g", "t0", 0, 10)
+    before = tree(source)
+    refused = run("truncate", source, "--at", ends[count - 1] - 1, "--output", output)
+    assert refused.exit_code == 2
+    assert str(ends[count - 2] if count > 1 else 0) in refused.output
+    for at in (-1, 0, 1 << 40):
+        assert run("truncate", source, "--at", at, "--output", output).exit_code == 2
+    assert not output.exists()
+    result = run("truncate", source, "--at", ends[count - 1], "--output", output, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["units"] == count
+    assert tree(source) == before
+    assert findings(output) == []
+    with mqstore.open(output) as store:
+        assert store.log_end == ends[count - 1]
+        assert [store.max_offset(f"t{number}", 0) for number in range(3)] == [
+            len(range(number, count, 3)) for number in range(3)
+        ]
+        assert [bool(store.query(f"t{number % 3}", f"k{number}").messages) for number in range(30)] == [
+            number < count for number in range(30)
+        ]
+        assert store.committed_offset("g", "t0", 0) == min(10, store.max_offset("t0", 0))
+        assert store.put(mqstore.Message("t0", b"on", queue_id=0)).physical_offset >= ends[count - 1]
+    assert findings(output) == []

@@ -1,4 +1,4 @@
-"""Building queues and index anew from the commit log alone, into a new directory or in place.
+"""Building queues and index anew from the commit log, whole or cut off, into a new directory or in place.
 
 Whatever is killed in the middle leaves the original or the result. A new directory is made under another name and
 renamed when it is complete. In place, the old queues and index are moved aside first; from then on, until the new ones
@@ -21,6 +21,7 @@ from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
 from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
+from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
@@ -31,7 +32,7 @@ from mqstore.store.view import StoreView, check_is_store
 
 @dataclass
 class RebuildResult:
-    """What a rebuild made."""
+    """What a rebuild or a truncation made."""
 
     output: Path
     queues: int
@@ -42,8 +43,8 @@ class RebuildResult:
 
 
 def rebuild(
-    source: Path,
-    output: Path | None,
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None,
     *,
     in_place: bool = False,
     salvage: bool = False,
@@ -64,7 +65,7 @@ def rebuild(
         UsageError: both or neither of ``output`` and ``in_place``, or ``output`` is in use.
         NotAStoreError, StoreLockedError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
     """
-    paths = StorePaths(source)
+    paths = StorePaths(Path(source))
     check_is_store(paths)
     if (output is None) != in_place:
         raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
@@ -74,12 +75,47 @@ def rebuild(
     config = _with_sizes(paths, config or StoreConfig())
     losses: list[Loss] = []
     if output is None:
-        target = source
+        target = paths.root
         _rebuild_in_place(paths, config, on_progress)
     else:
-        target = output
-        _rebuild_copy(paths, output, config, losses.append if salvage else None, on_progress)
+        target = Path(output)
+        final = StorePaths(target).commit_log
+
+        def note(loss: Loss) -> None:
+            losses.append(dataclasses.replace(loss, path=final / loss.path.name))
+
+        def mend(log: Path) -> None:
+            if salvage:
+                salvage_log(log, note)
+
+        _rebuild_copy(paths, target, config, mend, on_progress)
     return _result(target, losses, started)
+
+
+def truncate(
+    source: str | os.PathLike[str], end: int, output: str | os.PathLike[str], *, on_progress: Progress | None = None
+) -> RebuildResult:
+    """A copy of the store at ``source`` whose log ends at ``end``: as it was before what came later.
+
+    Args:
+        source: the store; untouched. A running one is copied as it is at the moment.
+        end: physical offset at which the log shall end: where a record starts, or ends.
+        output: the new store's directory, which must not exist or be empty.
+        on_progress: called with the bytes of log walked and the bytes there are.
+
+    Queues, index and progress of groups go back with the log.
+
+    Raises:
+        UsageError: no record starts or ends at ``end``, or ``output`` is in use.
+        NotAStoreError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
+    """
+    paths = StorePaths(Path(source))
+    check_is_store(paths)
+    started = time.monotonic()
+    cut_at = check_cut(paths.commit_log, end)
+    config = _with_sizes(paths, StoreConfig())
+    _rebuild_copy(paths, Path(output), config, lambda log: cut_log(log, cut_at), on_progress)
+    return _result(Path(output), [], started)
 
 
 def _with_sizes(paths: StorePaths, config: StoreConfig) -> StoreConfig:
@@ -98,7 +134,7 @@ def _rebuild_copy(
     paths: StorePaths,
     output: Path,
     config: StoreConfig,
-    on_loss: Callable[[Loss], None] | None,
+    mend: Callable[[Path], None],
     on_progress: Progress | None,
 ) -> None:
     inside = Path(os.path.realpath(paths.root))
@@ -118,9 +154,7 @@ def _rebuild_copy(
     for path in (paths.checkpoint, paths.abort):
         if mode_of(path):
             copying.copy_file(path, stage.root / path.name)
-    if on_loss is not None:
-        final = StorePaths(output).commit_log
-        salvage_log(stage.commit_log, lambda loss: on_loss(dataclasses.replace(loss, path=final / loss.path.name)))
+    mend(stage.commit_log)
     put_in_order(stage.root, config, on_progress)
     if mode:
         output.rmdir()
