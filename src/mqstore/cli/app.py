@@ -25,7 +25,7 @@ COMMANDS = (
 )  # fmt: skip
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
-KAFKA_COMMANDS = ("stats", "dump", "check", "reindex", "recover", "convert")
+KAFKA_COMMANDS = ("stats", "dump", "check", "compare", "reindex", "recover", "convert")
 """Those for Kafka's layout, behind ``mqstore kafka``; each is a module of :mod:`mqstore.cli.kafka`."""
 
 BENCH_COMMANDS = ("layouts",)

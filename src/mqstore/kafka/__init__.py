@@ -15,6 +15,7 @@
 
 from mqstore.kafka.check import check
 from mqstore.kafka.cleaner import CleanResult
+from mqstore.kafka.compare import OffsetRange, PartitionComparison, compare
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.lookup import OffsetTime
@@ -38,7 +39,9 @@ __all__ = [
     "KafkaMessage",
     "KafkaStore",
     "KafkaView",
+    "OffsetRange",
     "OffsetTime",
+    "PartitionComparison",
     "PartitionStats",
     "PartitionView",
     "Producer",
@@ -46,6 +49,7 @@ __all__ = [
     "Record",
     "RecoveryReport",
     "check",
+    "compare",
     "inspect",
     "open",
     "recover",
