@@ -16,7 +16,7 @@ from mqstore.layout.kafka.record import Record
 from mqstore.layout.kafka.txn_index import decode_txn_index, encode_txn_index
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_transactions_that_were_compacted_in_part(tmp_path: Path, seed: int) -> None:
     """Whatever is put, ended, rolled and cleaned, in whatever order."""
     chance = random.Random(seed)

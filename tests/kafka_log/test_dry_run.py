@@ -117,7 +117,7 @@ def outcome(path: Path, **options: Any) -> object:
     return told
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MQSTORE_DAMAGES", "150"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MQSTORE_DAMAGES", "80"))))
 def test_it_tells_what_is_done(logs: tuple[Path, Path], tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     before, after = logs

@@ -153,7 +153,7 @@ def odd_batch(chance: random.Random) -> bytes:
     return mended(batch)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_taken_can_be_opened_again(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     settings = {"producer_id_expiration_ms": 1 << 60}
@@ -179,7 +179,7 @@ def test_whatever_is_taken_can_be_opened_again(tmp_path: Path, seed: int) -> Non
     kafka.check(tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_whatever_a_log_holds_it_opens_or_says_why(tmp_path: Path, seed: int) -> None:
     """Batches that nobody judged, as damage or another writer leaves them: opened, or refused and then recovered."""
     chance = random.Random(seed)

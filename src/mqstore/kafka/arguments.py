@@ -27,9 +27,23 @@ def check_numbers(low: int, high: int, **values: object) -> None:
             check_number(name, value, low, high)
 
 
+def check_offset(name: str, value: object) -> None:
+    """:func:`check_number` of an offset to look at: one below 0 is only outside of the log."""
+    check_number(name, value, LONG_MIN)
+
+
 def check_offsets(**offsets: object) -> None:
-    """:func:`check_numbers` of offsets to look at: those below 0 are only outside of the log."""
+    """:func:`check_offset` of each; None passes, as what was not given."""
     check_numbers(LONG_MIN, LONG_MAX, **offsets)
+
+
+def check_time(timestamp_ms: object) -> None:
+    """Raise UsageError for what is neither a time in ms nor one of the words that stand for one."""
+    if isinstance(timestamp_ms, int) and not isinstance(timestamp_ms, bool):
+        return  # any number of milliseconds is before or behind something
+    if not isinstance(timestamp_ms, str) or timestamp_ms not in ("earliest", "latest", "max_timestamp"):
+        expected = "milliseconds, earliest, latest or max_timestamp"
+        raise errors.UsageError("no such time", expected=expected, found=repr(timestamp_ms)[:80])
 
 
 def check_place(topic: object, partition: object) -> None:

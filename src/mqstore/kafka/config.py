@@ -91,7 +91,7 @@ class KafkaConfig:
     def _check_number(name: str, kind: str, value: object) -> None:
         if kind == "bool" and not isinstance(value, bool):
             raise _bad_value(name, "True or False", value)
-        if kind == "float" and not (isinstance(value, int | float) and 0 <= value <= 1):
+        if kind == "float" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1):
             raise _bad_value(name, "a number from 0 to 1", value)
         if kind == "int":
             low, high = _RANGES.get(name, (0, LONG_MAX))

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from mqstore import errors
 from mqstore.kafka.damage import BatchDamage, Reporter, raise_at_damage, stop_at_damage
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
@@ -109,16 +108,14 @@ def largest_time(segment: Segment, is_last: bool) -> TimeEntry:
 
 
 def offset_at(segments: Sequence[Segment], timestamp_ms: int | str, log_start: int, log_end: int) -> OffsetTime | None:
-    """The answer to a time in ms, or to ``earliest``, ``latest`` or ``max_timestamp``; UsageError for other words."""
+    """The answer to a time in ms, or to ``earliest``, ``latest`` or ``max_timestamp``."""
     if timestamp_ms == "earliest":
         return OffsetTime(log_start, -1)
     if timestamp_ms == "latest":
         return OffsetTime(log_end, -1)
     if timestamp_ms == "max_timestamp":
         return find_max_time(segments)
-    if not isinstance(timestamp_ms, int):
-        expected = "milliseconds, earliest, latest or max_timestamp"
-        raise errors.UsageError("no such time", expected=expected, found=repr(timestamp_ms))
+    assert isinstance(timestamp_ms, int)
     return find_time(segments, timestamp_ms, log_start)
 
 

@@ -15,7 +15,7 @@ from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
-from mqstore.kafka.arguments import check_limits
+from mqstore.kafka.arguments import check_limits, check_offset, check_offsets, check_time
 from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage, stop_at_damage
 from mqstore.kafka.leftovers import visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
@@ -217,6 +217,7 @@ class PartitionView:
     ) -> GetResult:
         """Records from ``offset`` on; see :meth:`mqstore.kafka.KafkaView.get`."""
         check_limits(max_messages, max_bytes)
+        check_offset("offset", offset)
         level = Isolation.parse(isolation)
         return self._again(lambda: get_records(self._range(level), offset, max_messages, max_bytes, on_damage))
 
@@ -255,6 +256,7 @@ class PartitionView:
         Raises:
             CorruptBatchError: a damaged batch, unless ``on_damage`` decides to go on behind it.
         """
+        check_offsets(start=start, end=end)
         level = Isolation.parse(isolation)
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, list[Record]]]:
@@ -273,6 +275,7 @@ class PartitionView:
         self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = raise_at_damage
     ) -> Iterator[BatchPlace]:
         """The batches that hold offsets from ``start`` to ``end`` (exclusive), control batches among them."""
+        check_offsets(start=start, end=end)
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, BatchPlace]]:
             for place in self._range(Isolation.READ_UNCOMMITTED).batches(offset, on_damage):
@@ -296,6 +299,7 @@ class PartitionView:
 
         The last chunk may hold batches from ``end`` (exclusive) on.
         """
+        check_offsets(start=start, end=end)
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, tuple[Segment, Chunk]]]:
             log = self._range(Isolation.READ_UNCOMMITTED)
@@ -317,10 +321,12 @@ class PartitionView:
 
     def find_batch(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is not below ``offset``; None behind the last."""
+        check_offset("offset", offset)
         return self._again(lambda: lookup.find_batch(self.segments(), offset))
 
     def offset_at(self, timestamp_ms: int | str) -> OffsetTime | None:
         """See :meth:`mqstore.kafka.KafkaView.offset_at`."""
+        check_time(timestamp_ms)
         return self._again(
             lambda: lookup.offset_at(self.segments(), timestamp_ms, self.log_start_offset, self.log_end_offset)
         )
@@ -329,6 +335,7 @@ class PartitionView:
 
     def aborted_transactions(self, start: int | None = None, end: int | None = None) -> list[AbortedTransaction]:
         """The aborted transactions with records from ``start`` to ``end`` (exclusive), by their markers' offsets."""
+        check_offsets(start=start, end=end)
 
         def find() -> list[AbortedTransaction]:
             log = self._range(Isolation.READ_UNCOMMITTED)

@@ -21,6 +21,7 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.findings import Finding
 from mqstore.kafka import data_directory
+from mqstore.kafka.arguments import check_new_partitions, check_number, check_numbers, check_path
 from mqstore.kafka.cleaner import CleanResult, clean
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.data_directory import DataDirectory
@@ -33,6 +34,7 @@ from mqstore.kafka.stats import PartitionStats
 from mqstore.kafka.stock import take_data_directory_stock
 from mqstore.kafka.store_writer import StoreWriter
 from mqstore.kafka.view import KafkaView
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import TopicPartition
 from mqstore.layout.kafka.names import PartitionState
@@ -48,10 +50,7 @@ class KafkaStore(StoreWriter):
 
     def __init__(self, path: str | os.PathLike[str], config: KafkaConfig) -> None:
         """Open or create the data directory at ``path``; see :func:`mqstore.kafka.open`."""
-        given: object = path
-        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-            raise errors.UsageError("the path names no directory", found=repr(path), hint="give the data directory")
-        self.path = Path(path)
+        self.path = check_path(path)
         self.config = config
         self._pid = os.getpid()
         self._closed = False
@@ -145,7 +144,7 @@ class KafkaStore(StoreWriter):
         wanted = []
         for topic, partitions in topics.items():
             count = self.config.num_partitions if partitions is None else partitions
-            names.partition_directory_name(topic, count - 1)
+            check_new_partitions(topic, count)
             wanted += [(topic, partition) for partition in range(count)]
         self._create(wanted)
 
@@ -200,6 +199,7 @@ class KafkaStore(StoreWriter):
 
         They are out of reach at once and for ever; their segments are removed as far as they hold nothing else.
         """
+        check_number("before", before)
         log = self.partition(topic, partition)
         start = log.delete_records(before)
         self._save_log_starts()
@@ -212,6 +212,7 @@ class KafkaStore(StoreWriter):
         Nothing does this by itself: call it as often as it should happen.
         """
         self._check_open()
+        check_numbers(0, LONG_MAX, now_ms=now_ms)
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         removed = sum(remove_expired(log, self.config, now) for log in list(self._logs.values()))
         if removed:
@@ -225,6 +226,7 @@ class KafkaStore(StoreWriter):
 
         ``force`` cleans whatever ``min_cleanable_dirty_ratio`` says. Nothing does this by itself.
         """
+        check_numbers(0, LONG_MAX, now_ms=now_ms)
         log = self.partition(topic, partition)
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         done = clean(log, self.config, self._cleaned.get((topic, partition), 0), now, force=force)
@@ -350,6 +352,9 @@ def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = Non
         CorruptFileError: something that no crash explains; nothing was changed.
         StoreIOError: no permission, or the device failed.
     """
+    given: object = config
+    if given is not None and not isinstance(given, KafkaConfig):
+        raise errors.UsageError("not a configuration", expected="KafkaConfig", found=type(given).__name__)
     if config is None:
         config = KafkaConfig.from_mapping(settings)
     elif settings:

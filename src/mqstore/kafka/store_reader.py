@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqstore import errors
 from mqstore.kafka import lookup
-from mqstore.kafka.arguments import check_limits
+from mqstore.kafka.arguments import check_limits, check_offset, check_offsets, check_place, check_time
 from mqstore.kafka.damage import Reporter, raise_at_damage
 from mqstore.kafka.lookup import OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
@@ -34,6 +34,7 @@ class StoreReader:
 
     def _find(self, topic: str, partition: int) -> PartitionLog | None:
         self._check_open()
+        check_place(topic, partition)
         return self._logs.get((topic, partition))
 
     def partition(self, topic: str, partition: int = 0) -> PartitionLog:
@@ -60,6 +61,7 @@ class StoreReader:
     ) -> GetResult:
         """Records of one partition from ``offset`` on; see :meth:`mqstore.kafka.KafkaView.get`."""
         check_limits(max_messages, max_bytes)
+        check_offset("offset", offset)
         level = Isolation.parse(isolation)
         log = self._find(topic, partition)
         if log is None:
@@ -78,6 +80,7 @@ class StoreReader:
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int | str) -> OffsetTime | None:
         """The first record not older than a time; see :meth:`mqstore.kafka.KafkaView.offset_at`."""
+        check_time(timestamp_ms)
         log = self._find(topic, partition)
         if log is None:
             return None
@@ -87,6 +90,7 @@ class StoreReader:
         self, topic: str, partition: int = 0, start: int | None = None, end: int | None = None
     ) -> list[AbortedTransaction]:
         """The aborted transactions with records from offset ``start`` to ``end`` (exclusive)."""
+        check_offsets(start=start, end=end)
         log = self.partition(topic, partition)
         stop = log.log_end if end is None else end
         return again_if_gone(lambda: log.aborted_transactions(start or 0, stop))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from mqstore import errors, kernels
-from mqstore.kafka.arguments import SHORT_MAX, check_number, check_numbers
+from mqstore.kafka.arguments import SHORT_MAX, check_number, check_numbers, check_place
 from mqstore.kafka.batching import PLAIN, Sender
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.message import KafkaMessage, PutResult
@@ -16,7 +16,7 @@ from mqstore.kafka.partition_log import Appended, PartitionLog
 from mqstore.kafka.producer import Producer
 from mqstore.kafka.putting import PreparedBatch, numbered, prepare, take_messages
 from mqstore.kafka.store_reader import StoreReader
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import INT_MAX, LONG_MAX
 from mqstore.layout.kafka.batch import decode_header, decode_records
 from mqstore.layout.kafka.control import encode_end_transaction_marker
 
@@ -117,6 +117,7 @@ class StoreWriter(StoreReader):
         if not isinstance(batch, bytes | bytearray | memoryview):
             raise errors.UsageError("a batch is bytes", found=type(batch).__name__)
         batch = bytes(batch)
+        check_place(topic, partition)
         check_numbers(-1, INT_MAX, leader_epoch=leader_epoch)
         header = decode_header(batch)
         if header.size != len(batch) or header.magic != 2:
@@ -169,7 +170,12 @@ class StoreWriter(StoreReader):
 
         Raises:
             ProducerFencedError: a newer epoch of the producer has been seen.
+            UsageError: no such partition, or a number that cannot be meant.
         """
+        check_number("producer_id", producer_id)
+        check_number("producer_epoch", producer_epoch, 0, SHORT_MAX)
+        check_number("coordinator_epoch", coordinator_epoch, -1, INT_MAX)
+        check_numbers(0, LONG_MAX, timestamp_ms=timestamp_ms)
         log = self.partition(topic, partition)
         with log.lock:
             log.check_epoch(producer_id, producer_epoch)

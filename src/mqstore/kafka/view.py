@@ -15,6 +15,7 @@ from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of, read_whole
 from mqstore.findings import Finding
+from mqstore.kafka.arguments import check_limits, check_offset, check_path, check_place, check_time
 from mqstore.kafka.damage import Reporter, raise_at_damage
 from mqstore.kafka.lookup import OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
@@ -54,10 +55,7 @@ class KafkaView:
             NotAStoreError: there is no such path, or nothing of Kafka's there.
             StoreIOError: it could not be read.
         """
-        given: object = path
-        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-            raise errors.UsageError("the path names nothing", found=repr(path), hint=_HINT)
-        self.path = Path(path)
+        self.path = check_path(path)
         self._pool = FilePool()
         self._partitions: dict[TopicPartition, PartitionView] = {}
         self._warned: set[Path] = set()
@@ -138,6 +136,7 @@ class KafkaView:
 
     def find_partition(self, topic: str, partition: int = 0) -> PartitionView | None:
         """One partition; None when there is none of this name."""
+        check_place(topic, partition)
         if (topic, partition) not in self._partitions:
             self._refresh()
         return self._partitions.get((topic, partition))
@@ -220,6 +219,9 @@ class KafkaView:
             CorruptBatchError: a damaged batch, unless ``on_damage`` says otherwise.
             StoreIOError: the files could not be read.
         """
+        check_limits(max_messages, max_bytes)
+        check_offset("offset", offset)
+        Isolation.parse(isolation)
         found = self.find_partition(topic, partition)
         if found is None:
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -243,6 +245,7 @@ class KafkaView:
         ``"earliest"`` and ``"latest"`` give where the log starts and ends, with timestamp -1; ``"max_timestamp"`` the
         first record with the largest timestamp. None when there is no such record, or no such partition.
         """
+        check_time(timestamp_ms)
         found = self.find_partition(topic, partition)
         return None if found is None else found.offset_at(timestamp_ms)
 
