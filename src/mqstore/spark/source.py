@@ -9,6 +9,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualTo,
     Filter,
     In,
@@ -19,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from mqstore.errors import UsageError
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions, view_and_columns
+from mqstore.spark.sink import BatchWriter, SinkOptions, StreamWriter
 from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader
 from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
@@ -74,6 +77,16 @@ class RocketmqSource(DataSource):
             columns = _columns(MessagesView, schema.fieldNames())
             _check_types(MessagesView, schema)
             return StreamReader(options, columns)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer that appends a table to a store."""
+        with telling():
+            return BatchWriter(SinkOptions.parse(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer that appends the batches of a stream to a store, each once."""
+        with telling():
+            return StreamWriter(SinkOptions.parse(self.options, schema, overwrite))
 
 
 class Reader(DataSourceReader):

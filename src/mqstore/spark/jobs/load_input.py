@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore.errors import MessageIllegalError, UsageError
@@ -12,7 +13,7 @@ from mqstore.store.writer import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 REQUIRED: Final = ("topic", "body")
 NAMES: Final = (
@@ -28,6 +29,41 @@ NAMES: Final = (
 )
 """Every column that there may be, in the order in which rows are compared: first by time."""
 
+_NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "string")
+_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    "storeTimestamp": ("timestamp", *_NUMBERS),
+    "bornTimestamp": ("timestamp", *_NUMBERS),
+    "topic": ("string",),
+    "queueId": _NUMBERS,
+    "delayLevel": _NUMBERS,
+    "tags": ("string",),
+    "keys": ("array<string>", "string"),
+    "properties": ("map<string,string>",),
+    "body": ("binary", "string"),
+}
+
+
+def check_columns(schema: StructType) -> dict[str, DataType]:
+    """The columns of a table of messages, with their types.
+
+    Raises:
+        UsageError: a column is missing or unknown, or of a type that cannot be meant.
+    """
+    known = {field.name: field.dataType for field in schema}
+    for name in REQUIRED:
+        if name not in known:
+            raise UsageError(f"no column {name}", expected=", ".join(NAMES), found=", ".join(known))
+    for name, kind in known.items():
+        if name not in NAMES:
+            raise UsageError(f"a message has no column {name}", expected=", ".join(NAMES), hint=f"drop({name!r})")
+        if kind.simpleString() not in _ALLOWED[name]:
+            raise UsageError(
+                f"column {name} has a type that cannot be meant",
+                expected=" or ".join(_ALLOWED[name]),
+                found=kind.simpleString(),
+            )
+    return known
+
 
 def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
     """The same messages with all of :data:`NAMES`, in an order that follows from the rows alone.
@@ -42,13 +78,7 @@ def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
     from pyspark.sql import functions
     from pyspark.sql.types import BinaryType
 
-    known = {field.name: field.dataType for field in frame.schema}
-    for name in REQUIRED:
-        if name not in known:
-            raise UsageError(f"no column {name}", expected=", ".join(NAMES), found=", ".join(known))
-    for name in known:
-        if name not in NAMES:
-            raise UsageError(f"a message has no column {name}", expected=", ".join(NAMES), hint=f"drop({name!r})")
+    known = check_columns(frame.schema)
     columns = [
         (_converted(name, known[name]) if name in known else functions.lit(None).cast(_types()[name])).alias(name)
         for name in NAMES
@@ -81,40 +111,27 @@ def _converted(name: str, kind: DataType) -> Column:
     from pyspark.sql import functions
 
     column, simple = functions.col(name), kind.simpleString()
-    is_number = simple in ("tinyint", "smallint", "int", "bigint", "string")
-    if name in ("storeTimestamp", "bornTimestamp"):
-        if simple == "timestamp":
-            return functions.unix_millis(column)
-        if is_number:
-            return column.cast("long")
-    elif name in ("queueId", "delayLevel") and is_number:
-        return column.cast("int")
-    elif name == "keys" and simple == "string":
+    if simple == "timestamp":
+        return functions.unix_millis(column)
+    if name == "keys" and simple == "string":
         return functions.filter(functions.split(column, " "), lambda key: key != "")
-    elif name == "properties" and simple == "map<string,string>":
+    if name == "properties":
         return functions.array_sort(functions.map_entries(column))
-    elif name == "body" and simple in ("binary", "string"):
-        return column.cast("binary")
-    elif (name in ("topic", "tags") and simple == "string") or (name == "keys" and simple == "array<string>"):
-        return column
-    expected = {"properties": "map<string,string>", "keys": "array<string> or string"}.get(name, _types()[name])
-    raise UsageError(f"column {name} has a type that cannot be meant", expected=expected, found=simple)
+    return column if name == "keys" else column.cast(_types()[name])
 
 
-def message_of(row: dict[str, Any], config: StoreConfig) -> tuple[Message, int, int]:
-    """The message of a row, its queue, and its store time in ms.
+def message_of(row: Mapping[str, Any], config: StoreConfig) -> tuple[Message, int]:
+    """The message of a row, and its queue.
 
     Without ``queueId`` a checksum of keys and body chooses one of the queues that a new topic has.
 
     Raises:
-        MessageIllegalError: it has no topic, no body or no store time.
+        MessageIllegalError: it has no topic or no body.
     """
-    keys, body, stored_ms, queue_id = row["keys"] or [], row["body"], row["storeTimestamp"], row["queueId"]
+    keys, body, queue_id = row["keys"] or [], row["body"], row["queueId"]
     check_topic(row["topic"])
     if body is None:
         raise MessageIllegalError("a message has no body", found=f"a null in topic {row['topic']}")
-    if stored_ms is None or stored_ms < 1:
-        raise MessageIllegalError("storeTimestamp is out of range", expected="1 or more", found=stored_ms)
     if queue_id is None:
         seed = zlib.crc32(" ".join(map(str, keys)).encode("utf-8", "surrogatepass"))
         queue_id = zlib.crc32(body, seed) % config.default_topic_queue_nums
@@ -124,7 +141,16 @@ def message_of(row: dict[str, Any], config: StoreConfig) -> tuple[Message, int, 
         tags=row["tags"],
         keys=keys,
         properties={pair["key"]: pair["value"] for pair in row["properties"] or ()},
+        queue_id=queue_id,
         delay_level=row["delayLevel"] or 0,
         born_timestamp_ms=row["bornTimestamp"],
     )
-    return message, queue_id, stored_ms
+    return message, queue_id
+
+
+def store_time_of(row: Mapping[str, Any]) -> int:
+    """The store time of a row in ms. Raises MessageIllegalError for none, and for 0, which stands for no message."""
+    stored_ms = row["storeTimestamp"]
+    if stored_ms is None or stored_ms < 1:
+        raise MessageIllegalError("storeTimestamp is out of range", expected="1 or more", found=stored_ms)
+    return int(stored_ms)

@@ -231,7 +231,8 @@ class _Work(NamedTuple):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_A_TIME):
                 for row in batch.to_pylist():
-                    message, queue_id, stored_ms = load_input.message_of(row, self.config)
+                    stored_ms = load_input.store_time_of(row)
+                    message, queue_id = load_input.message_of(row, self.config)
                     pending = prepare(message, queue_id, self.config, level)
                     if pending.size_bytes + BLANK_SIZE > self.file_size:
                         raise errors.MessageIllegalError(

@@ -1,0 +1,183 @@
+"""The sink ``rocketmq``: tasks check messages and put them aside, and one writer appends them to the store."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from mqstore.errors import UsageError
+from mqstore.files import copying, durable
+from mqstore.spark import option_values as values
+from mqstore.spark.jobs import load_input
+from mqstore.spark.sink_ledger import Batch, append
+from mqstore.spark.telling import telling
+from mqstore.store.config import StoreConfig
+from mqstore.store.writer import prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NAMES: Final = ("path", "jobId")
+_MAX_DELAY_LEVEL: Final = 18
+
+
+class SinkOptions(NamedTuple):
+    """Where to, and under which name a batch is noted so that it is not written twice."""
+
+    store: Path
+    job_id: str | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+        """Check options and columns.
+
+        Raises:
+            UsageError: no path, a misspelt option, mode ``overwrite``, or a column that a message does not have.
+        """
+        options = values.by_name(given, NAMES)
+        if not options.get("path"):
+            raise UsageError("no store to write to", hint='save("DIRECTORY"), start("DIRECTORY"), or option path')
+        if overwrite:
+            raise UsageError("a store is not written over", hint='mode("append"), or mqstore.spark.jobs.load')
+        load_input.check_columns(schema)
+        if "storeTimestamp" in schema.fieldNames():
+            raise UsageError("a store gives its messages their times itself", hint='drop("storeTimestamp")')
+        path = options["path"].removeprefix("file://").removeprefix("file:")
+        return cls(Path(path).absolute(), options.get("jobId"))
+
+    @property
+    def staging(self) -> Path:
+        """Where messages are put aside: beside the store."""
+        return self.store.with_name(f".{self.store.name}.sink")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task put aside: a file, or nothing; and the batch's name."""
+
+    name: str
+    path: str | None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Appends a table once all tasks are done."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._name = options.job_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Put the rows of one partition aside."""
+        return _put_aside(self._options, self._name, iterator)
+
+    def commit(self, messages: list[Written | None]) -> None:  # type: ignore[override]
+        """Append what all tasks put aside, in the order of the partitions."""
+        _append(self._options, self._name, 0, messages, noted=self._options.job_id is not None)
+
+    def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]
+        """Drop what was put aside, unless the store may have a note of it."""
+        if self._options.job_id is None:
+            _clean(self._options, self._name)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Appends every batch of a query once; a batch that comes again is known by query and number."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Put the rows of one partition of a batch aside."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        return _put_aside(self._options, str(query), iterator)
+
+    def commit(self, messages: list[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Append a batch, unless it has been."""
+        names = [one.name for one in messages if one is not None]
+        if names:
+            _append(self._options, names[0], batchId, messages, noted=True)
+
+    def abort(self, messages: list[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Leave what was put aside to the next commit: the store may have a note of it."""
+
+
+def _put_aside(options: SinkOptions, name: str, batches: Iterable[Any]) -> Written:
+    """Write rows, checked and in one form, to a file of the attempt's own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = options.staging / name / f"{uuid.uuid4().hex}.parquet"
+    writer = None
+    with telling():
+        for batch in batches:
+            rows = [_checked(row) for row in batch.to_pylist()]
+            if not rows:
+                continue
+            if writer is None:
+                durable.make_directories(path.parent)
+                writer = pq.ParquetWriter(path, _schema())
+            writer.write_table(pa.Table.from_pylist(rows, _schema()))
+    if writer is None:
+        return Written(name, None)
+    writer.close()
+    durable.sync_path(path)
+    return Written(name, str(path))
+
+
+def _append(options: SinkOptions, name: str, number: int, messages: Iterable[Written | None], noted: bool) -> None:
+    paths = [one.path for one in messages if one is not None and one.path is not None]
+    with telling():
+        append(options.store, Batch(name, number, paths), noted)
+    _clean(options, name)
+
+
+def _clean(options: SinkOptions, name: str) -> None:
+    """Remove what was put aside, by attempts that failed as well."""
+    copying.remove_tree(options.staging / name)
+    with contextlib.suppress(OSError):  # others are at work
+        options.staging.rmdir()
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    pair = pa.struct([("key", pa.string()), ("value", pa.string())])
+    kinds = {
+        "bornTimestamp": pa.int64(), "topic": pa.string(), "queueId": pa.int32(), "delayLevel": pa.int32(),
+        "tags": pa.string(), "keys": pa.list_(pa.string()), "properties": pa.list_(pair), "body": pa.binary(),
+    }  # fmt: skip
+    return pa.schema(list(kinds.items()))
+
+
+def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with all columns, from whatever types there are; what a store would refuse is refused here."""
+    found: dict[str, Any] = {name: row.get(name) for name in _schema().names}
+    if isinstance(found["body"], str):
+        found["body"] = found["body"].encode()
+    if isinstance(found["keys"], str):
+        found["keys"] = found["keys"].split()
+    for name in ("queueId", "delayLevel"):
+        found[name] = None if found[name] is None else int(found[name])
+    found["properties"] = [{"key": key, "value": value} for key, value in found["properties"] or ()]
+    found["bornTimestamp"] = _milliseconds(found["bornTimestamp"])
+    message, found["queueId"] = load_input.message_of(found, StoreConfig())
+    prepare(message, found["queueId"], StoreConfig(), _MAX_DELAY_LEVEL)
+    return found
+
+
+def _milliseconds(born: Any) -> int:
+    if born is None:
+        return time.time_ns() // 1_000_000
+    if isinstance(born, datetime.datetime):
+        return (born - datetime.datetime(1970, 1, 1, tzinfo=born.tzinfo)) // datetime.timedelta(milliseconds=1)
+    return int(born)

@@ -1,0 +1,171 @@
+"""The sink ``rocketmq``: tables and streams into a store that there is, each batch once whenever the writer dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+
+import pyarrow as pa
+
+import mqstore
+from mqstore import Message
+from mqstore.spark import sink
+from mqstore.spark.sink_ledger import LEDGER_NAME, Batch, append
+from mqstore.store.check import check_store
+from mqstore.store.store import Store
+from spark.test_stream import drop_last_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def bodies(path: Path) -> list[bytes]:
+    found: list[object] = []
+    with mqstore.inspect(path) as view:
+        check_store(view, found.append)
+        rows = [record.body for record in view.scan()]
+    assert found == []
+    return rows
+
+
+def ours(path: Path) -> list[bytes]:
+    """The bodies of messages with a property ``n``."""
+    with mqstore.inspect(path) as view:
+        return [record.body for record in view.scan() if "n" in record.properties]
+
+
+def put_aside(tmp_path: Path, name: str, *numbers: range) -> list[str]:
+    """What tasks would put aside, a file each."""
+    options = sink.SinkOptions(tmp_path / "store", None)
+    paths = []
+    for part in numbers:
+        rows = [{"topic": "t", "body": f"{name}{number}", "keys": "a b", "properties": [("n", str(number))],
+                 "delayLevel": 18 if number % 5 == 0 else None} for number in part]  # fmt: skip
+        schema = pa.schema([("topic", pa.string()), ("body", pa.string()), ("keys", pa.string()),
+                            ("properties", pa.map_(pa.string(), pa.string())), ("delayLevel", pa.int32())])  # fmt: skip
+        written = sink._put_aside(options, name, [pa.RecordBatch.from_pylist(rows, schema)])
+        paths.append(str(written.path))
+    return paths
+
+
+def expected(name: str, *numbers: range) -> list[bytes]:
+    return [b"%s%d" % (name.encode(), number) for part in numbers for number in part]
+
+
+@pytest.mark.parametrize("dies_after", [0, 1, 7, 15, 19, 20])
+def test_a_writer_that_dies_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int
+) -> None:
+    store = tmp_path / "store"
+    append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
+    put = Store.put
+    left = [dies_after]
+
+    def dying_put(self: Store, message: Message) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("died")
+        put(self, Message("t", message.body, queue_id=0))  # as the store itself does when a message falls due
+        return put(self, message)
+
+    def dying_flush(self: Store) -> None:
+        raise OSError("died")
+
+    parts = (range(10, 20), range(20, 30))
+    first = put_aside(tmp_path, "q", *parts)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", dying_put)
+        patch.setattr(Store, "flush", dying_flush)
+        with pytest.raises(OSError, match="died"):
+            append(store, Batch("q", 1, first))
+    assert len(bodies(store)) == 3 + 2 * dies_after
+    # Spark does the batch again; its tasks have put the rows aside in another order.
+    again = put_aside(tmp_path, "q", *parts[::-1])
+    assert append(store, Batch("q", 1, again)) == 20 - dies_after
+    assert ours(store) == expected("q", range(3), *parts)
+    assert append(store, Batch("q", 1, again)) == 0
+    assert append(store, Batch("other", 0, put_aside(tmp_path, "o", range(2)))) == 2
+    assert ours(store) == expected("q", range(3), *parts) + expected("o", range(2))
+
+
+def test_what_else_wrote_in_between_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "flush", lambda self: (_ for _ in ()).throw(OSError("died")))
+        patch.setattr(Store, "put", lambda self, message: (_ for _ in ()).throw(OSError("died")))
+        with pytest.raises(OSError, match="died"):
+            append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
+    with mqstore.open(store) as other:
+        other.put(Message("t", b"q0", queue_id=0))
+    append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3, 5))))
+    assert bodies(store) == [b"q0", *expected("q", range(5))]
+
+
+def test_a_damaged_note_and_lost_files(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
+    note = (store / LEDGER_NAME).read_bytes()
+    (store / LEDGER_NAME).write_bytes(note[:-1])
+    with pytest.raises(mqstore.CorruptFileError, match="damaged"):
+        append(store, Batch("q", 1, []))
+    (store / LEDGER_NAME).write_bytes(note)
+    with pytest.raises(mqstore.CorruptFileError, match="gone"):
+        append(store, Batch("q", 1, [str(tmp_path / "lost.parquet")]))
+
+
+def test_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(40).selectExpr(
+        "'orders' AS topic", "concat('body ', id) AS body", "array('k' || id) AS keys", "'paid' AS tags",
+        "map('n', cast(id as string)) AS properties", "cast(id % 2 as int) AS queueId",
+        "timestamp_millis(1700000000000 + id) AS bornTimestamp",
+    )  # fmt: skip
+    store = tmp_path / "store"
+    for _ in range(2):
+        frame.write.format("rocketmq").mode("append").option("jobId", "once").save(str(store))
+    frame.limit(5).write.format("rocketmq").mode("append").save(str(store))
+    assert sorted(bodies(store)[:40]) == sorted(b"body %d" % number for number in range(40))
+    assert len(bodies(store)) == 45
+    with mqstore.inspect(store) as view:
+        found = view.query("orders", "k7").messages[-1]
+        assert (found.body, found.tags, found.queue_id, found.properties["n"]) == (b"body 7", "paid", 1, "7")
+        assert found.born_timestamp_ms == 1_700_000_000_007
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    for options, change, complaint in [
+        ({}, frame.drop("body"), "no column body"),
+        ({}, frame.withColumn("storeTimestamp", frame["bornTimestamp"]), "gives its messages their times itself"),
+        ({"jobid2": "x"}, frame, "did you mean jobId"),
+        ({}, frame.selectExpr("'not legal' AS topic", "body"), "illegal character"),
+    ]:
+        with pytest.raises(Exception, match=complaint):
+            change.write.format("rocketmq").mode("append").options(**options).save(str(store))
+    with pytest.raises(Exception, match="not written over"):
+        frame.write.format("rocketmq").mode("overwrite").save(str(store))
+    assert len(bodies(store)) == 45
+
+
+@pytest.mark.slow
+def test_a_stream_whose_last_commit_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+
+    def run(count: int) -> None:
+        with mqstore.open(source) as store:
+            for _ in range(count):
+                number = store.log_end
+                store.put(Message("orders", b"%d" % number, queue_id=number % 3, keys=[str(number)]))
+        frame = spark.readStream.format("rocketmq").option("startingOffsets", "earliest")
+        frame = frame.option("maxOffsetsPerTrigger", 30).load(str(source))
+        writer = frame.select("topic", "body", "keys", "queueId").writeStream.format("rocketmq")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query = writer.start(str(target))
+        assert query.awaitTermination(240)
+
+    run(70)
+    drop_last_commit(tmp_path)
+    run(20)
+    assert sorted(bodies(target)) == sorted(bodies(source))
