@@ -114,7 +114,7 @@ def _end_of(segment: Segment) -> int:
 
 
 def _newest_ms(segment: Segment) -> int:
-    largest = lookup.largest_time(segment, False).timestamp_ms
+    largest = lookup.largest_time(segment).timestamp_ms
     return largest if largest >= 0 else segment.modified_ms
 
 

@@ -39,14 +39,15 @@ class DataDirectory:
         """The file that a writer locks."""
         return self.path / names.LOCK
 
-    def take_clean_marker(self) -> bool:
-        """Remove the mark of a clean stop; whether it was there. From here on the directory counts as crashed."""
-        path = self.path / names.CLEAN_SHUTDOWN
-        if mode_of(path) == 0:
-            return False
-        durable.remove_file(path)
-        durable.sync_directory(self.path)
-        return True
+    def has_clean_marker(self) -> bool:
+        """Whether the last writer noted a clean stop."""
+        return mode_of(self.path / names.CLEAN_SHUTDOWN) != 0
+
+    def remove_clean_marker(self) -> None:
+        """Remove the mark of a clean stop. From here on the directory counts as crashed."""
+        if self.has_clean_marker():
+            durable.remove_file(self.path / names.CLEAN_SHUTDOWN)
+            durable.sync_directory(self.path)
 
     def set_clean_marker(self) -> None:
         """Note a clean stop: the last thing a writer does."""
@@ -89,24 +90,29 @@ class DataDirectory:
             _log.warning("writing %s anew: %s", path, error)
         durable.replace_file(path, data)
 
-    def ensure_meta_properties(self, node_id: int) -> None:
-        """Write ``meta.properties`` for a new data directory; an existing one is left alone."""
+    def has_meta_properties(self) -> bool:
+        """Whether there is a ``meta.properties``.
+
+        Raises:
+            CorruptFileError: there is one, and it is damaged.
+        """
         path = self.path / names.META_PROPERTIES
         data = read_whole(path, names.META_PROPERTIES)
-        if data is not None:
-            try:
-                decode_meta_properties(data)
-            except errors.CorruptFileError as error:
-                error.path, error.hint = str(path), "restore it, or remove it to have a new one written"
-                raise
-            return
+        try:
+            return data is not None and bool(decode_meta_properties(data))
+        except errors.CorruptFileError as error:
+            error.path, error.hint = str(path), "restore it, or remove it to have a new one written"
+            raise
+
+    def save_meta_properties(self, node_id: int) -> None:
+        """Write ``meta.properties`` for a new data directory."""
         pairs = {
             "version": "1",
             "node.id": str(node_id),
             "cluster.id": format_uuid(uuid.uuid4()),
             "directory.id": format_uuid(uuid.uuid4()),
         }
-        durable.replace_file(path, encode_meta_properties(pairs))
+        durable.replace_file(self.path / names.META_PROPERTIES, encode_meta_properties(pairs))
 
 
 def load_topic_id(directory: Path) -> uuid.UUID | None:

@@ -115,7 +115,10 @@ class PartitionLoader:
         recovery_point: int = 0,
         is_clean: bool = False,
         producer_expiration_ms: int | None = None,
+        stock: PartitionStock | None = None,
     ) -> None:
+        """``stock``: the directory's files, if they have been listed (and judged by :func:`refuse_odd`) just now."""
+        self._stock = stock
         self._directory = directory
         self._pool = pool
         self._interval = interval_bytes
@@ -158,11 +161,7 @@ class PartitionLoader:
 
     def _bring_in_order(self) -> tuple[list[Segment], int]:
         """Everything but producers and epochs: the segments, at least one, and where the log ends."""
-        stock = take_partition_stock(self._directory)
-        if stock.odd:
-            raise errors.CorruptFileError(
-                "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
-            )
+        stock = refuse_odd(take_partition_stock(self._directory)) if self._stock is None else self._stock
         stock, segments = self._finish_leftovers(stock, find_leftovers(stock, self._pool))
         if not self._is_clean:
             self.report.end_before = _end_by_headers(segments)
@@ -399,7 +398,16 @@ class PartitionLoader:
         if walk is not None:
             return walk.builder.largest, walk.first_time_ms
         first = next(last.headers(0), None)
-        return lookup.largest_time(last, True), None if first is None else first[1].max_timestamp_ms
+        return lookup.largest_time(last), None if first is None else first[1].max_timestamp_ms
+
+
+def refuse_odd(stock: PartitionStock) -> PartitionStock:
+    """The same, unless something else than a file lies under a segment's name: CorruptFileError."""
+    if stock.odd:
+        raise errors.CorruptFileError(
+            "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
+        )
+    return stock
 
 
 def _end_by_headers(segments: list[Segment]) -> int:

@@ -92,18 +92,21 @@ def find_batch(segments: Sequence[Segment], offset: int) -> BatchPlace | None:
     return next(batches_from(segments, offset), None)
 
 
-def largest_time(segment: Segment, is_last: bool) -> TimeEntry:
+def largest_time(segment: Segment) -> TimeEntry:
     """Largest timestamp of a segment and the last offset of the batch that holds it; time -1 without timestamps.
 
-    A segment that ended has it in the last entry of its time index. The last one may have had more since, and a crash
-    may have left its index behind, so that the batches behind the entry are looked at.
+    The last entry of its time index should tell. But the last segment may have had more since, and an index may have
+    lost its end, so that the batches behind the entry are looked at, once.
     """
+    size = segment.size_bytes
+    if segment.walked_largest[0] == size:
+        return segment.walked_largest[1]
     largest = segment.time_index().last
-    if is_last or largest.timestamp_ms < 0:
-        start = segment.offset_index().floor(largest.offset).position if largest.timestamp_ms >= 0 else 0
-        for _, header, _ in segment.headers(start):
-            if header.max_timestamp_ms > largest.timestamp_ms:
-                largest = TimeEntry(header.max_timestamp_ms, header.last_offset)
+    start = segment.offset_index().floor(largest.offset).position if largest.timestamp_ms >= 0 else 0
+    for _, header, _ in segment.headers(start, on_damage=lambda damage: True):  # told to whoever reads it
+        if header.max_timestamp_ms > largest.timestamp_ms:
+            largest = TimeEntry(header.max_timestamp_ms, header.last_offset)
+    segment.walked_largest = size, largest
     return largest
 
 
@@ -121,8 +124,8 @@ def offset_at(segments: Sequence[Segment], timestamp_ms: int | str, log_start: i
 
 def find_time(segments: Sequence[Segment], timestamp_ms: int, log_start: int) -> OffsetTime | None:
     """The first record, in log order and from ``log_start`` on, that is not older than ``timestamp_ms``."""
-    for number, segment in enumerate(segments):
-        largest = largest_time(segment, number == len(segments) - 1).timestamp_ms
+    for segment in segments:
+        largest = largest_time(segment).timestamp_ms
         if (largest if largest >= 0 else segment.modified_ms) >= timestamp_ms:
             found = _find_time_in(segment, timestamp_ms, log_start)
             if found is not None:
@@ -143,8 +146,8 @@ def _find_time_in(segment: Segment, timestamp_ms: int, log_start: int) -> Offset
 def find_max_time(segments: Sequence[Segment]) -> OffsetTime | None:
     """The first record that has the largest timestamp of all; None without timestamps."""
     best: tuple[Segment, TimeEntry] | None = None
-    for number, segment in enumerate(segments):
-        largest = largest_time(segment, number == len(segments) - 1)
+    for segment in segments:
+        largest = largest_time(segment)
         if largest.timestamp_ms >= 0 and (best is None or largest.timestamp_ms > best[1].timestamp_ms):
             best = segment, largest
     if best is None:

@@ -30,7 +30,7 @@ def remove_expired(log: PartitionLog, config: KafkaConfig, now_ms: int) -> int:
 
 def _remove_old(log: PartitionLog, retention_ms: int, now_ms: int) -> int:
     def is_old(segment: Segment, is_active: bool) -> bool:
-        largest = log.active.largest if is_active else lookup.largest_time(segment, False)
+        largest = log.active.largest if is_active else lookup.largest_time(segment)
         stamp = largest.timestamp_ms if largest.timestamp_ms >= 0 else segment.modified_ms
         return now_ms - stamp > retention_ms
 

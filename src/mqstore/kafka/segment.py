@@ -6,6 +6,7 @@ are read up to the first entry that is none, and only ever used as hints.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +25,10 @@ from mqstore.layout.kafka.names import FileKind, segment_file_name
 from mqstore.layout.kafka.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from mqstore.layout.kafka.offset_index import OffsetIndex
 from mqstore.layout.kafka.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from mqstore.layout.kafka.time_index import TimeIndex
+from mqstore.layout.kafka.time_index import TimeEntry, TimeIndex
 from mqstore.layout.kafka.txn_index import AbortedTransaction, decode_txn_index
+
+_log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a log read and scanned at a time; more only where one batch is larger."""
@@ -143,8 +146,10 @@ class Segment:
         self.limit_bytes = limit_bytes
         self.is_own = False
         self.walked_aborts: tuple[int, list[AbortedTransaction]] = (-1, [])
+        self.walked_largest = (-1, TimeEntry(-1, base_offset))
         self._pool = pool
         self._identity = self.identity
+        self._warned: set[FileKind] = set()
         self._indexes: dict[FileKind, tuple[tuple[int, int, int], OffsetIndex | TimeIndex]] = {}
 
     def path(self, kind: FileKind = FileKind.LOG) -> Path:
@@ -255,12 +260,23 @@ class Segment:
                 yield chunk.position + header.position, header, chunk.buffer
 
     def offset_index(self) -> OffsetIndex:
-        """The entries of the ``.index``; none of a missing file."""
-        return self._index(FileKind.OFFSET_INDEX, OFFSET_ENTRY_SIZE, OffsetIndex)
+        """The entries of the ``.index``; none of a missing file, or one that cannot be read: the log tells as much."""
+        return self._index_or_none(FileKind.OFFSET_INDEX, OFFSET_ENTRY_SIZE, OffsetIndex)
 
     def time_index(self) -> TimeIndex:
-        """The entries of the ``.timeindex``; none of a missing file."""
-        return self._index(FileKind.TIME_INDEX, TIME_ENTRY_SIZE, TimeIndex)
+        """The entries of the ``.timeindex``, as :meth:`offset_index`."""
+        return self._index_or_none(FileKind.TIME_INDEX, TIME_ENTRY_SIZE, TimeIndex)
+
+    def _index_or_none(self, kind: FileKind, entry_size: int, decoder: type[IndexT]) -> IndexT:
+        try:
+            return self._index(kind, entry_size, decoder)
+        except SegmentGoneError:
+            raise
+        except (errors.StoreIOError, errors.DamageError) as error:
+            if kind not in self._warned:
+                self._warned.add(kind)
+                _log.warning("going on without an index, by walking the log: %s", error)
+            return decoder(self.base_offset)
 
     def aborted(self) -> list[AbortedTransaction] | None:
         """The entries of the ``.txnindex``; None when there is no such file that could be trusted.

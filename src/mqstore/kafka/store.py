@@ -25,13 +25,13 @@ from mqstore.kafka.arguments import check_new_partitions, check_number, check_nu
 from mqstore.kafka.cleaner import CleanResult, clean
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.data_directory import DataDirectory
-from mqstore.kafka.loading import LoadedLog, LoadReport, PartitionLoader, new_log
+from mqstore.kafka.loading import LoadedLog, LoadReport, PartitionLoader, new_log, refuse_odd
 from mqstore.kafka.maintenance import Maintenance
 from mqstore.kafka.partition_log import PartitionLog
 from mqstore.kafka.producer import Producer
 from mqstore.kafka.retention import remove_expired
 from mqstore.kafka.stats import PartitionStats
-from mqstore.kafka.stock import take_data_directory_stock
+from mqstore.kafka.stock import PartitionStock, take_data_directory_stock, take_partition_stock
 from mqstore.kafka.store_writer import StoreWriter
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import LONG_MAX
@@ -88,32 +88,38 @@ class KafkaStore(StoreWriter):
         self._log_starts = self._files.load_log_starts()
         self._cleaned = self._files.load_checkpoint(names.CLEANER_OFFSETS)
         recovery_points = self._files.load_checkpoint(names.RECOVERY_POINTS)
-        self._files.ensure_meta_properties(self.config.node_id)
+        has_meta_properties = self._files.has_meta_properties()
         found = take_data_directory_stock(self.path)
         for foreign in found.foreign:
             _log.warning("leaving a directory alone that is no partition's: %s", foreign)
-        is_clean = self._files.take_clean_marker()
+        # All that may refuse the directory comes before the first change of it.
+        stocks = {where: refuse_odd(take_partition_stock(path)) for where, path in found.partitions.items()}
+        is_clean = self._files.has_clean_marker()
         self._maintenance = Maintenance(self._round, self.config)
+        for where, stock in stocks.items():
+            self._load(*where, stock, is_clean, recovery_points.get(where, 0))
+        if not has_meta_properties:
+            self._files.save_meta_properties(self.config.node_id)
+        self._files.remove_clean_marker()  # loading can be broken off and done again
         for path, name in found.others:
             if name.state is PartitionState.DELETE:
                 self._maintenance.remove_later([path])
-        for (topic, partition), directory in found.partitions.items():
-            self._load(topic, partition, directory, is_clean, recovery_points.get((topic, partition), 0))
         self._maintenance.start()
         if not is_clean:
             self.flush()
 
-    def _load(self, topic: str, partition: int, directory: Path, is_clean: bool, recovery_point: int) -> None:
+    def _load(self, topic: str, partition: int, stock: PartitionStock, is_clean: bool, recovery_point: int) -> None:
         loader = PartitionLoader(
-            directory,
+            stock.directory,
             self._pool,
             interval_bytes=self.config.index_interval_bytes,
             log_start=self._log_starts.get((topic, partition), 0),
             recovery_point=recovery_point,
             is_clean=is_clean,
             producer_expiration_ms=self.config.producer_id_expiration_ms,
+            stock=stock,
         )
-        self._add(topic, partition, directory, loader.run())
+        self._add(topic, partition, stock.directory, loader.run())
 
     def _add(self, topic: str, partition: int, directory: Path, loaded: LoadedLog) -> None:
         self.reports.append(loaded.report)
@@ -162,7 +168,7 @@ class KafkaStore(StoreWriter):
                 if directory in made and self._log_starts.get(where, 0) == 0:
                     self._add(*where, directory, new_log(directory, self._pool))
                 else:
-                    self._load(*where, directory, True, 0)
+                    self._load(*where, refuse_odd(take_partition_stock(directory)), True, 0)
 
     def _topic_id(self, topic: str) -> uuid.UUID:
         """The topic's id: that of the partitions it has, or a new one."""

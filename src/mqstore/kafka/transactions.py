@@ -14,7 +14,7 @@ from mqstore.files.whole import read_whole
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.markers import marker_in_log
 from mqstore.kafka.producer_state import ProducerStates
-from mqstore.kafka.segment import Segment
+from mqstore.kafka.segment import Segment, SegmentGoneError
 from mqstore.kafka.stock import PartitionStock
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.names import FileKind
@@ -112,8 +112,10 @@ def aborted_of(
         listed = segment.aborted()
         if listed is not None:
             return listed
-    except errors.DamageError as error:
-        _log.warning("walking the markers of a segment, its transaction index is damaged: %s", error)
+    except SegmentGoneError:
+        raise
+    except (errors.StoreIOError, errors.DamageError) as error:
+        _log.warning("walking the markers of a segment, its transaction index cannot be read: %s", error)
     size = segment.size_bytes
     if segment.walked_aborts[0] == size:
         return segment.walked_aborts[1]

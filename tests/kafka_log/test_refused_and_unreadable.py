@@ -1,0 +1,160 @@
+"""A directory that is refused stays as it is, and an index that cannot be read keeps nobody from reading the log."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mqstore.kafka as kafka
+from kafka_log.support import TOPIC, bad, files_of, fill, log_files, message, open_small, partition_of, read_all, tree
+from mqstore.errors import CorruptFileError, MqstoreError, StoreIOError
+from mqstore.layout.kafka import names
+from mqstore.layout.kafka.names import FileKind
+
+COUNT = 120
+INDEXES = [FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two topics, several segments, an aborted transaction in each."""
+    with open_small(tmp_path / "log") as store:
+        for topic in (TOPIC, "z"):
+            for number in range(COUNT):
+                store.put(message(number, topic=topic))
+                if number % 40 == 20:
+                    producer = store.producer()
+                    producer.begin()
+                    producer.put(message(number, topic=topic))
+                    producer.abort()
+    return tmp_path / "log"
+
+
+def odd_file(log: Path) -> None:
+    path = log / "z-0" / "00000000000000000000.log"
+    path.unlink()
+    path.mkdir()
+
+
+def noise(name: str) -> Callable[[Path], None]:
+    return lambda log: (log / name).write_text("noise") and None
+
+
+class TestRefused:
+    @pytest.mark.parametrize("crashed", [False, True])
+    @pytest.mark.parametrize(
+        "spoil",
+        [odd_file, noise(names.LOG_STARTS), noise(names.META_PROPERTIES)],
+        ids=["no file", "log starts", "meta.properties"],
+    )
+    def test_it_is_left_as_it_was(self, log: Path, spoil: Callable[[Path], None], crashed: bool) -> None:
+        """The mark of a clean stop, and whatever recovery would have mended in another partition."""
+        spoil(log)
+        if crashed:
+            (log / names.CLEAN_SHUTDOWN).unlink()
+            os.truncate(log_files(log)[-1], 100)
+            files_of(partition_of(log), FileKind.OFFSET_INDEX)[0].unlink()
+        before = tree(log)
+        for _ in range(2):
+            with pytest.raises(CorruptFileError):
+                open_small(log)
+        after = tree(log)
+        after.pop(names.LOCK, None)
+        before.pop(names.LOCK, None)
+        assert after == before
+
+    def test_a_stop_stays_clean_where_loading_fails(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*args: object) -> None:
+            raise StoreIOError("the device failed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mqstore.kafka.store.PartitionLog", fail)
+            with pytest.raises(StoreIOError):
+                open_small(log)
+        assert (log / names.CLEAN_SHUTDOWN).exists()
+        with open_small(log) as store:
+            assert not (log / names.CLEAN_SHUTDOWN).exists()
+            assert store.max_offset(TOPIC) == store.max_offset("z") == COUNT + 6
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Endings of names of files that the device gives no more."""
+    endings: list[str] = []
+    original = os.open
+
+    def open_file(path: object, *args: object, **options: object) -> int:
+        if endings and str(path).endswith(tuple(endings)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return original(path, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_file)
+    return endings
+
+
+def everything(log: Path) -> object:
+    with kafka.inspect(log) as view:
+        found = [read_all(view), read_all(view, isolation="read_committed"), view.aborted_transactions(TOPIC)]
+        times = [view.offset_at(TOPIC, 0, 1_000_000 + number) for number in range(0, COUNT, 7)]
+        one_by_one = [view.get(TOPIC, 0, offset, 1).messages for offset in range(0, COUNT, 11)]
+        return found, times, one_by_one, view.offset_at(TOPIC, 0, "max_timestamp"), view.stats()[0]
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize("kind", INDEXES)
+    def test_the_log_is_walked(self, log: Path, kind: FileKind, unreadable: list[str]) -> None:
+        wanted = everything(log)
+        unreadable.append(kind.value)
+        assert everything(log) == wanted
+        assert any("read" in one or "open" in one for one in bad(kafka.check(log)))
+        unreadable.clear()
+        assert bad(kafka.check(log)) == []
+
+    @pytest.mark.parametrize("kind", INDEXES)
+    def test_a_directory_in_its_place(self, log: Path, kind: FileKind) -> None:
+        wanted = everything(log)
+        for path in files_of(partition_of(log), kind):
+            path.unlink()
+            path.mkdir()
+        assert everything(log) == wanted
+        assert bad(kafka.check(log)) != []
+
+    @pytest.mark.parametrize("kind", INDEXES)
+    def test_of_any_length(self, log: Path, kind: FileKind) -> None:
+        wanted = everything(log)
+        for path in files_of(partition_of(log), kind)[:2]:
+            content = path.read_bytes()
+            for length in range(0, len(content), 3):
+                path.write_bytes(content[:length])
+                got = everything(log)
+                if kind is FileKind.TXN_INDEX and length % 34 == 0:
+                    continue  # whole entries fewer: taken at its word, and check tells
+                assert got == wanted, length
+            path.write_bytes(content)
+
+    @pytest.mark.parametrize("kind", INDEXES)
+    def test_a_running_writer_reads_on(self, log: Path, kind: FileKind, unreadable: list[str]) -> None:
+        with open_small(log) as store:
+            wanted = read_all(store, isolation="read_committed")
+            store._pool.close()
+            unreadable.append(kind.value)
+            assert read_all(store, isolation="read_committed") == wanted
+            unreadable.clear()
+
+    def test_a_log_that_cannot_be_read_is_told(self, log: Path, unreadable: list[str]) -> None:
+        unreadable.append(".log")
+        with kafka.inspect(log) as view, pytest.raises(MqstoreError):
+            view.get(TOPIC)
+
+
+def test_fill_is_read_without_any_index(tmp_path: Path) -> None:
+    fill(tmp_path, 60)
+    for kind in INDEXES:
+        for path in files_of(partition_of(tmp_path), kind):
+            path.unlink()
+    with kafka.inspect(tmp_path) as view:
+        assert [view.get(TOPIC, 0, offset, 1).messages[0].offset for offset in range(60)] == list(range(60))
