@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from mqstore.cli import mqadmin
 from mqstore.cli.app import BENCH_COMMANDS, COMMANDS, KAFKA_COMMANDS, build_app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
@@ -26,7 +27,8 @@ def reference() -> str:
     parts = [HEAD, help_of()]
     for name in COMMANDS:
         parts += [f"## {name}\n", help_of(name)]
-    for group, names in (("kafka", KAFKA_COMMANDS), ("bench", BENCH_COMMANDS)):
+    groups = (("kafka", KAFKA_COMMANDS), ("bench", BENCH_COMMANDS), ("mqadmin", mqadmin.COMMANDS))
+    for group, names in groups:
         parts += [f"## {group}\n", help_of(group)]
         for name in names:
             parts += [f"### {group} {name}\n", help_of(group, name)]

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 import mqstore
 from mqstore import errors, kernels
-from mqstore.cli import EXIT_INTERRUPTED
+from mqstore.cli import EXIT_INTERRUPTED, mqadmin
 from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = (
@@ -39,6 +40,7 @@ def build_app() -> typer.Typer:
     """The whole command line as a typer application."""
     app = typer.Typer(
         name="mqstore",
+        cls=_AnyCase,
         help="Look into, check, rebuild, convert and export message stores of Apache RocketMQ and Apache Kafka.",
         no_args_is_help=True,
         add_completion=False,
@@ -52,7 +54,29 @@ def build_app() -> typer.Typer:
         "The same for data directories of Apache Kafka: no broker is asked, nothing is changed unless told to.",
     )  # fmt: skip
     _add_group(app, "bench", BENCH_COMMANDS, "Measure stores on this machine.")
+    for name, run in mqadmin.COMMANDS.items():
+        app.command(name, hidden=True)(_guarded(run, EXIT_FAILURE))
+    group = typer.Typer(
+        cls=_AnyCase, no_args_is_help=True, rich_markup_mode=None,
+        help="RocketMQ's commands by its own names, over a directory. `mqadmin` itself may be left out.",
+    )  # fmt: skip
+    group.callback()(lambda: None)
+    for name, run in mqadmin.COMMANDS.items():
+        group.command(name)(_guarded(run, EXIT_FAILURE))
+    app.add_typer(group, name="mqadmin")
     return app
+
+
+class _AnyCase(TyperGroup):
+    """Commands whose names are found in any case."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or the one that differs from it only in case."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            same = [name for name in self.list_commands(ctx) if name.lower() == cmd_name.lower()]
+            found = super().get_command(ctx, same[0]) if same else None
+        return found
 
 
 def _add_group(app: typer.Typer, name: str, commands: Sequence[str], help: str) -> None:

@@ -9,17 +9,18 @@ import threading
 from typing import Final
 
 from mqstore import errors
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import INT_MAX, LONG_MAX
 
 INT_MIN: Final = -INT_MAX - 1
-LONG_MIN: Final = -(1 << 63)
-LONG_MAX: Final = (1 << 63) - 1
+LONG_MIN: Final = -LONG_MAX - 1
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> None:
     """Raise UsageError unless ``value`` is a whole number from ``low`` to ``high``; True is none."""
     if type(value) is not int or not low <= value <= high:
-        raise errors.UsageError(f"no such {name}", expected=f"a whole number, {low} to {high}", found=repr(value))
+        raise errors.UsageError(
+            f"no such {name}", expected=f"{low} to {high}", found=repr(value)[:80], hint="give a whole number (int)"
+        )
 
 
 def check_count(max_messages: object) -> None:
@@ -37,13 +38,15 @@ def check_seconds(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= threading.TIMEOUT_MAX:
-        raise errors.UsageError(f"no such {name}", expected="seconds, 0 or more, or None", found=repr(value))
+        raise errors.UsageError(
+            f"no such {name}", expected="0 or more", found=repr(value)[:80], hint="give seconds, or None for no limit"
+        )
 
 
 def check_queue(topic: object, queue_id: object) -> None:
     """Raise UsageError unless the two can name a queue, whether there is one or not."""
     if not isinstance(topic, str):
-        raise errors.UsageError("a topic is text", expected="str", found=repr(topic))
+        raise errors.UsageError("a topic is text", found=repr(topic)[:80], hint="give the topic's name as a str")
     check_whole("queue", queue_id, 0, INT_MAX)
 
 

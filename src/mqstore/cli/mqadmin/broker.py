@@ -1,0 +1,63 @@
+"""The store as a whole: its state, and what is old in it."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from mqstore.cli import expire
+from mqstore.cli.mqadmin.options import InPlace
+from mqstore.cli.options import FormatOption, StorePath
+from mqstore.cli.output import Format, make_output, size_text
+from mqstore.store.expiry import used_ratio
+from mqstore.store.view import StoreView
+
+
+def broker_status(store: StorePath, format: FormatOption = Format.text) -> int:
+    """Print what a broker tells of its store, as far as the directory knows it, by the broker's names for it.
+
+    Counts of today and yesterday are of messages in queues, by store time and this machine's midnight.
+    """
+    with StoreView(store) as view:
+        status = _status(view)
+    disk = shutil.disk_usage(store)
+    status |= {
+        "commitLogDiskRatio": used_ratio(store),
+        "consumeQueueDiskRatio": used_ratio(store),
+        "commitLogDirCapacity": f"Total : {size_text(disk.total)}, Free : {size_text(disk.free)}.",
+    }
+    make_output(format).document(status, [f"{name:<32}: {value}" for name, value in sorted(status.items())])
+    return 0
+
+
+def _status(view: StoreView) -> dict[str, Any]:
+    end = view.log_end
+    first = view.message_at(view.min_physical_offset)
+    midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    mornings = [int(day.timestamp() * 1000) for day in (midnight - timedelta(days=1), midnight)]
+    queues = view.queues()
+    before = [
+        sum(view.offset_at(queue.topic, queue.queue_id, morning) or 0 for queue in queues) for morning in mornings
+    ]
+    return {
+        "commitLogMinOffset": view.min_physical_offset,
+        "commitLogMaxOffset": end,
+        "earliestMessageTimeStamp": -1 if first is None else first.store_timestamp_ms,
+        "msgPutTotalYesterdayMorning": before[0],
+        "msgPutTotalTodayMorning": before[1],
+        "msgPutTotalTodayNow": sum(queue.max_offset for queue in queues),
+        "runtime": "running, or ended without a clean close" if view.was_aborted else "closed",
+    }
+
+
+def delete_expired_commit_log(
+    store: StorePath,
+    hours: Annotated[int, typer.Option("--hours", min=0, help="Keep files written to within so many hours.")] = 72,
+    in_place: InPlace = False,
+    format: FormatOption = Format.text,
+) -> int:
+    """Remove log files older than --hours, and the queues and index files that lead to nothing after that."""
+    return expire.run(store, hours, in_place, format)
