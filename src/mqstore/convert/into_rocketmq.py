@@ -11,11 +11,11 @@ import dataclasses
 import heapq
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqstore.convert import rocketmq_origin
+from mqstore.convert import group_offsets, rocketmq_origin
 from mqstore.convert.log_writer import LogWriter
 from mqstore.convert.mapping import Mapped
 from mqstore.convert.options import ConvertOptions
@@ -78,6 +78,8 @@ def to_rocketmq(
         names = topic_names(partitions, options)
         report.partitions = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]
         note_what_is_left(partitions, report)
+        commits = group_offsets.committed_offsets(view, options)
+        group_offsets.ask_for(commits, report.partitions)
         config = store_config(options, StorePaths(stage.root))
         budget = MEMORY_BYTES // max(1, len(partitions))
         sources = [
@@ -85,7 +87,7 @@ def to_rocketmq(
             for number, (partition, one) in enumerate(zip(partitions, report.partitions, strict=True))
         ]
         write_log(stage.root, config, heapq.merge(*sources), report.partitions)
-        finish_store(stage.root, config, report.partitions)
+        finish_store(stage.root, config, report, commits)
         stage.put_in_place()
     report.seconds = time.monotonic() - started
     return report
@@ -159,17 +161,21 @@ def note_what_is_left(partitions: list[PartitionView], report: ConversionReport)
         report.losses[Loss.TOPIC_IDS] = len(ids)
 
 
-def finish_store(root: Path, config: StoreConfig, reports: list[PartitionReport]) -> None:
-    """Make the topics known, and build the queues and the index as far as they are not there yet."""
+def finish_store(
+    root: Path, config: StoreConfig, report: ConversionReport, commits: Mapping[group_offsets.Commit, int]
+) -> None:
+    """Make topics and committed offsets known, and build the queues and the index as far as they are not there yet."""
+    reports = report.partitions
     queues: dict[str, int] = {}
-    for report in reports:
-        queues[report.target_topic] = max(queues.get(report.target_topic, 0), report.number + 1)
+    for one in reports:
+        queues[one.target_topic] = max(queues.get(one.target_topic, 0), one.number + 1)
     settings = Settings(StorePaths(root).config)
     settings.load()
     for topic, count in sorted(queues.items()):
         settings.ensure_topic(topic, count, config)
+    group_offsets.save(commits, report, settings)
     settings.save()
     put_in_order(root, config)
-    for report in reports:
-        if not report.records:  # an empty queue is a directory without files
-            durable.make_directories(StorePaths(root).queue(report.target_topic, report.number))
+    for one in reports:
+        if not one.records:  # an empty queue is a directory without files
+            durable.make_directories(StorePaths(root).queue(one.target_topic, one.number))

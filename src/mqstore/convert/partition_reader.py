@@ -14,6 +14,7 @@ from mqstore.kafka.lookup import BatchPlace
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
 from mqstore.kafka.transactions import CommittedFilter
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.record import Record
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET
 
@@ -59,6 +60,7 @@ class PartitionReader:
         }
         self._begins_at_0 = self._queue_offset == 0 < self._start
         self._last_offset = self._batch_end = self._start - 1
+        self._committed = sorted(report.queue_offsets, reverse=True)
         self._original = None if report.target_topic == partition.topic else partition.topic
 
     def __iter__(self) -> Iterator[tuple[Mapped, int]]:
@@ -74,6 +76,7 @@ class PartitionReader:
             begin, queue_offset = offset, self._queue_offset
             messages, offset = self._take(begin)
             yield Reach(begin, offset, queue_offset), messages
+        self._note_committed(LONG_MAX, self._queue_offset or 0)
         self._report.lose(Loss.OFFSET_HOLES, self._end - 1 - self._last_offset)
         self._report.lose(Loss.LOG_STARTS, self._start > 0 and (self._queue_offset is None or self._begins_at_0))
 
@@ -144,5 +147,11 @@ class PartitionReader:
         self._report.lose(Loss.OFFSET_HOLES, record.offset - self._last_offset - 1)
         self._last_offset = record.offset
         if message.queued:
+            self._note_committed(record.offset, queue_offset)
             self._queue_offset = queue_offset + 1
         return message, queue_offset
+
+    def _note_committed(self, offset: int, queue_offset: int) -> None:
+        """A group that is to go on at or before ``offset``, behind the message before, goes on at ``queue_offset``."""
+        while self._committed and self._committed[-1] <= offset:
+            self._report.queue_offsets[self._committed.pop()] = queue_offset

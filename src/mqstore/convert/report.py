@@ -36,7 +36,16 @@ class Loss(enum.Enum):
 
 @dataclass
 class PartitionReport:
-    """One partition or queue: where it came from, what became of it."""
+    """One partition or queue: where it came from, what became of it.
+
+    Attributes:
+        topic, number: where it came from.
+        target_topic: the topic that it is in now.
+        records: how many messages or records it has now.
+        first_offset, end_offset: their range.
+        losses: cases of what is not carried over.
+        queue_offsets: offsets of a partition that groups have committed, and what they are in the queue.
+    """
 
     topic: str
     number: int
@@ -45,6 +54,7 @@ class PartitionReport:
     first_offset: int | None = None
     end_offset: int | None = None
     losses: dict[Loss, int] = field(default_factory=dict)
+    queue_offsets: dict[int, int] = field(default_factory=dict)
 
     def lose(self, loss: Loss, count: int = 1) -> None:
         """Note ``count`` cases of ``loss``."""
@@ -67,6 +77,7 @@ class ConversionReport:
         source, output: the two directories.
         partitions: one entry for each partition or queue of the source, by topic and number.
         losses: cases of what is not carried over that belong to no single partition.
+        group_offsets: offsets committed by consumer groups that the result knows.
         seconds: how long it took.
     """
 
@@ -74,6 +85,7 @@ class ConversionReport:
     output: Path
     partitions: list[PartitionReport] = field(default_factory=list)
     losses: dict[Loss, int] = field(default_factory=dict)
+    group_offsets: int = 0
     seconds: float = 0.0
 
     @property
@@ -113,6 +125,7 @@ class ConversionReport:
                 for one in self.partitions
             ],
             "records": self.records,
+            "groupOffsets": self.group_offsets,
             "losses": [
                 {"kind": loss.name, "count": count, "meaning": loss.value}
                 for loss, count in self.total_losses().items()

@@ -70,6 +70,7 @@ def run(
         [
             *(f"{old} is now {new}" for old, new in report.topics.items() if old != new),
             *(f"{count} {loss.value}" for loss, count in losses.items()),
+            *([f"{report.group_offsets} committed offsets of groups"] if report.group_offsets else []),
             (
                 f"{report.records} records in {len(report.partitions)} partitions, "
                 f"in {report.seconds:.1f} s: {report.output}"

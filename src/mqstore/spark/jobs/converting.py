@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqstore import errors
+from mqstore.convert import group_offsets
 from mqstore.convert import into_kafka as kafka_side
 from mqstore.convert import into_rocketmq as rocketmq_side
 from mqstore.convert.into_rocketmq import FIRST_TIME_MS, Next, ordered
@@ -226,7 +227,7 @@ class _MergeWork(NamedTuple):
     def _messages(self, view: KafkaView, blocks: list[Block], reports: list[PartitionReport]) -> Iterator[Next]:
         number = 0
         for block in blocks:
-            report = dataclasses.replace(reports[block.source], losses={})
+            report = dataclasses.replace(reports[block.source], losses={}, queue_offsets={})
             partition = view.partition(report.topic, report.number)
             reader = PartitionReader(partition, report, self.options, self.block_bytes, block.reach)
             for one in ordered(reader, block.source, block.before_ms):
@@ -272,7 +273,9 @@ def _to_rocketmq(
         partitions = rocketmq_side.wanted_partitions(view, options)
         names = rocketmq_side.topic_names(partitions, options)
         rocketmq_side.note_what_is_left(partitions, report)
+        commits = group_offsets.committed_offsets(view, options)
     empty = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]
+    group_offsets.ask_for(commits, empty)
     block_bytes = min(block_bytes, max(1, sizes.commit_log // 8))
     work = _MergeWork(report.source, paths.commit_log, sizes.commit_log, options, block_bytes)
     measured = run_tasks(spark, work.measure, list(enumerate(empty)))
@@ -285,4 +288,4 @@ def _to_rocketmq(
         copying.remove_tree(left)
     durable.sync_directory(paths.commit_log)
     build_derived(spark, NewStore(paths, sizes, config), DEFAULT_SPLIT_BYTES)
-    rocketmq_side.finish_store(root, config, report.partitions)
+    rocketmq_side.finish_store(root, config, report, commits)
