@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
+from mqstore.errors import UsageError
 from mqstore.spark import option_values as values
 from mqstore.spark.condition import Condition
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES, EARLIEST, LATEST
@@ -148,11 +149,19 @@ class ReadOptions:
         )
 
 
-def view_and_columns(given: Mapping[str, str]) -> tuple[str, list[str] | None]:
-    """The two options that the schema depends on, while it is not known yet whether it will be a batch or a stream."""
-    options = values.by_name(given, NAMES)
-    columns = values.names(options["columns"], "columns") if "columns" in options else None
-    return options.get("view", "messages").strip().lower(), columns
+def parse_either(given: Mapping[str, str]) -> ReadOptions:
+    """The options while it is not known yet whether they are those of a batch or of a stream.
+
+    Raises:
+        UsageError: they make no sense in either.
+    """
+    try:
+        return ReadOptions.parse(given)
+    except UsageError as error:
+        try:
+            return ReadOptions.parse(given, streaming=True)
+        except UsageError:
+            raise error from None
 
 
 def _stream_start(options: Mapping[str, str]) -> OffsetBounds:

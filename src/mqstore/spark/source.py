@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from mqstore.errors import UsageError
 from mqstore.spark.messages import MessagesView
-from mqstore.spark.options import ReadOptions, view_and_columns
+from mqstore.spark.options import ReadOptions, parse_either
 from mqstore.spark.sink import BatchWriter, SinkOptions, StreamWriter
 from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader
@@ -51,9 +51,9 @@ class RocketmqSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the view that the options name, or those of option ``columns``."""
         with telling():
-            name, wanted = view_and_columns(self.options)
-            view = _view(name)
-            columns = _columns(view, wanted)
+            options = parse_either(self.options)
+            view = _view(options.view)
+            columns = _columns(view, options.columns)
             import pyarrow as pa
 
             return from_arrow_schema(pa.schema([view.schema.field(name) for name in columns]))
