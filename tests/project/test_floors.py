@@ -13,7 +13,8 @@ from project.source import imports, modules
 #: Floor of each package or module directly below mqstore.
 FLOORS = {
     "errors": 0, "findings": 0, "status": 0, "layout": 1, "log_protocol": 1,
-    "kernels": 2, "files": 3, "store": 4, "kafka": 4, "convert": 5, "aio": 5, "spark": 6, "bench": 6, "cli": 7,
+    "kernels": 2, "files": 3, "store": 4, "kafka": 4, "convert": 5, "aio": 5, "metrics": 5,
+    "spark": 6, "bench": 6, "cli": 7,
 }  # fmt: skip
 #: Neighbours on one floor do not know of each other. files is lower than its number says: it knows nothing of messages.
 ALLOWED_ONLY = {"files": {"errors"}}

@@ -104,6 +104,8 @@ class Dispatcher:
         self.offset = 0
         self.last_record_offset = -1
         self.last_timestamp_ms = 0
+        self.total = (0, 0)
+        """Messages and bytes dispatched so far; what recovery did counts, too."""
 
     def run_to(self, end: int) -> None:
         """Dispatch every record that starts before physical offset ``end``, which is at most the end of the log.
@@ -144,6 +146,8 @@ class Dispatcher:
                 self._put(run)
             if self._index is not None:
                 self._index.put(chunk)
+            messages, size_bytes = self.total
+            self.total = (messages + columns.count, size_bytes + chunk.end_offset - chunk.physical_offset)
             self.offset = chunk.end_offset
             self.last_record_offset = chunk.last_record_offset
             self.last_timestamp_ms = max(self.last_timestamp_ms, columns.store_timestamp_ms[columns.count - 1])

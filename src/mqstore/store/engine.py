@@ -35,6 +35,7 @@ from mqstore.store.recovery import LogEnd, Progress, Recovery
 from mqstore.store.schedule import ScheduleService
 from mqstore.store.settings import Settings
 from mqstore.store.sizes import resolve_sizes
+from mqstore.store.statistics import StoreStatistics
 from mqstore.store.write_back import WriteBack
 from mqstore.store.writer import MAX_QUEUE_ID
 
@@ -123,6 +124,7 @@ class Engine:
 
     def _make_services(self) -> None:
         config = self.config
+        self.statistics = StoreStatistics(lambda: self.dispatcher.total)
         self._flush = FlushService(self.commit_log, config)
         self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.end_offset)
         self._write_back = WriteBack(
@@ -180,6 +182,7 @@ class Engine:
 
     def _write_back_round(self, thorough: bool) -> None:
         """What is due now and then: settings, queues, and with ``thorough`` the notes."""
+        self.statistics.sample()
         self.save_settings()
         if thorough:
             self._write_back.save_notes()

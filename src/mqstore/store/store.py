@@ -25,6 +25,7 @@ from mqstore.store.expiry import ExpiryReport
 from mqstore.store.groups import ConsumerGroups
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.recovery import Progress
+from mqstore.store.runtime_info import runtime_info
 from mqstore.store.settings import GroupProgress, group_progress
 from mqstore.store.transactions import Transaction, Transactions
 from mqstore.store.view import TIME_MAX_MS
@@ -48,6 +49,7 @@ class Store:
         self._engine = Engine(self.path, config, on_progress)
         self._check_open = self._engine.check_open
         self._putting = self._engine.putting
+        self._statistics = self._engine.statistics
         self.log = self._engine.log
         self.paths = self._engine.paths
         self.settings = self._engine.settings
@@ -180,12 +182,15 @@ class Store:
         check_count(max_messages)
         queue = self._engine.queues.find(topic, queue_id)
         if queue is None:
+            self._statistics.note_get(0)
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         limits = reading.GetLimits(
             self.config.max_transfer_bytes_on_message_in_memory, self.config.max_filter_message_size
         )
         here = reading.QueueRange(queue, queue.min_offset, queue.max_offset)
-        return reading.get_messages(self.log, here, offset, max_messages, expression, limits)
+        result = reading.get_messages(self.log, here, offset, max_messages, expression, limits)
+        self._statistics.note_get(len(result.messages))
+        return result
 
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int | None = None
@@ -335,6 +340,15 @@ class Store:
     def dispatch_behind_bytes(self) -> int:
         """Bytes of log that are not yet in queues and index."""
         return max(0, self._engine.commit_log.end_offset - self._engine.dispatcher.offset)
+
+    def runtime_info(self) -> dict[str, Any]:
+        """What the store has done since it was opened and how it is, by the names of RocketMQ's ``brokerStatus``.
+
+        Rates (``putTps`` and its like) are tuples for the last 10, 60 and 600 seconds. Messages put count once they
+        are dispatched. Ratios are 0 to 1, times in ms, sizes in bytes.
+        """
+        self._check_open()
+        return runtime_info(self._statistics, self._engine)
 
     def wait_dispatched(self, timeout_s: float | None = None) -> bool:
         """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
