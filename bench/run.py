@@ -11,9 +11,11 @@ peer say so.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -33,6 +35,8 @@ from mqstore import Message, kernels
 from mqstore.store.rebuild import rebuild
 
 SETTINGS = {"mapped_file_size_commit_log": 1 << 30, "default_topic_queue_nums": 4}
+STRIDE = 7919
+"""Prime, so that stepping by it modulo the count visits every number once."""
 PASSES = 3
 """Reading is timed on the last of so many passes, on both sides."""
 
@@ -115,6 +119,45 @@ def read_back(directory: Path, count: int) -> float:
         return found / seconds
 
 
+def query_all(directory: Path, count: int) -> float:
+    """``query`` by unique key, one after the other in an order that jumps about, record checked and decoded."""
+    put_batches(1024, 1000)(directory, count)
+    with mqstore.open(directory, **SETTINGS) as store:
+        for _ in range(PASSES):
+            started = time.perf_counter()
+            found = sum(
+                len(store.query("BenchTopic", str(number * STRIDE % count), max_messages=32).messages)
+                for number in range(count)
+            )
+            seconds = time.perf_counter() - started
+        if found != count:
+            raise RuntimeError(f"{found} of {count} messages were found")
+        return count / seconds
+
+
+def sqlite_put(mode: str) -> Callable[[Path, int], float]:
+    """What many a Python program does instead: a row a message in SQLite, journal in WAL mode.
+
+    ``mode`` is SQLite's ``synchronous``: OFF hands rows to the page cache as ASYNC_FLUSH does, FULL syncs each commit.
+    """
+
+    def measure(directory: Path, count: int) -> float:
+        body = bytes(1024)
+        directory.mkdir()
+        with contextlib.closing(sqlite3.connect(directory / "queue.db", isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute(f"PRAGMA synchronous = {mode}")
+            database.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, topic, queue, tags, key, body)")
+            database.execute("CREATE INDEX by_key ON messages (topic, key)")
+            started = time.perf_counter()
+            for number in range(count):
+                row = ("BenchTopic", 0, "bench", str(number), body)
+                database.execute("INSERT INTO messages (topic, queue, tags, key, body) VALUES (?, ?, ?, ?, ?)", row)
+            return count / (time.perf_counter() - started)
+
+    return measure
+
+
 def rebuild_all(directory: Path, count: int) -> float:
     """Queues and index from the log alone, the copy of the log included."""
     put_batches(1024, 1000)(directory, count)
@@ -153,6 +196,14 @@ def peer_get(store: real_store.RealStore, directory: Path, count: int) -> float:
     return float(result["messagesPerSecond"])
 
 
+def peer_query(store: real_store.RealStore, directory: Path, count: int) -> float:
+    """``queryMessage`` of the real store and its decoder, over the same keys."""
+    result = store.bench_query(directory, count=count, body_size_bytes=1024, **BROKER_SIZES)
+    if result["failed"]:
+        raise RuntimeError(f"{result['failed']} look-ups failed in RocketMQ {store.version}")
+    return float(result["messagesPerSecond"])
+
+
 def _timed(producer: Callable[[int], None], threads: int) -> float:
     workers = [threading.Thread(target=producer, args=(number,)) for number in range(threads)]
     started = time.perf_counter()
@@ -174,7 +225,16 @@ def rows() -> list[Row]:
         Row("put, 1 KiB, SYNC_FLUSH, 8 threads", put_loop(1024, 8, "SYNC_FLUSH"), peer_put(1024, 8, "SYNC_FLUSH")),
         Row("put_batch of 32, 1 KiB", put_batches(1024, 32)),
         Row("get, 32 a time, 1 KiB, decoded", read_back, peer_get),
+        Row("query by key, 1 KiB, record checked", query_all, peer_query),
         Row("rebuild with a copy of the log, 1 KiB", rebuild_all),
+    ]
+
+
+def sqlite_rows() -> list[Row]:
+    """SQLite in our place, for comparison with the rows above."""
+    return [
+        Row("SQLite insert, 1 KiB, synchronous OFF", sqlite_put("OFF")),
+        Row("SQLite insert, 1 KiB, synchronous FULL", sqlite_put("FULL")),
     ]
 
 
@@ -188,8 +248,8 @@ def measure_all(arguments: argparse.Namespace) -> list[Result]:
         except jvm.Unavailable as error:
             print(f"no RocketMQ {version} beside: {error}", file=sys.stderr)
     results = []
-    for row in rows():
-        count = arguments.count // 20 if "SYNC" in row.name else arguments.count
+    for row in [*rows(), *sqlite_rows()]:
+        count = arguments.count // 20 if "SYNC" in row.name or "FULL" in row.name else arguments.count
         result = Result(row.name, peers={version: [] for version in peers if row.peer})
         for round_number in range(arguments.rounds):
             with tempfile.TemporaryDirectory(dir=scratch) as directory:

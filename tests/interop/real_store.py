@@ -89,6 +89,11 @@ class RealStore:
         arguments = ["bench-get", str(directory), str(count), str(body_size_bytes)]
         return self._run(arguments, config, options=BENCH_OPTIONS)
 
+    def bench_query(self, directory: Path, *, count: int, body_size_bytes: int, **config: object) -> dict[str, Any]:
+        """Time looking messages up by unique key and decoding them; the third pass counts."""
+        arguments = ["bench-query", str(directory), str(count), str(body_size_bytes)]
+        return self._run(arguments, config, options=BENCH_OPTIONS)
+
     def _run(
         self, arguments: list[str], config: dict[str, object], options: Sequence[str] = QUICK_OPTIONS
     ) -> dict[str, Any]:

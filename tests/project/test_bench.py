@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sqlite3
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +30,14 @@ def test_every_row_handles_as_many_messages_as_it_counts(tmp_path: Path) -> None
         assert row.ours(directory, 64) > 0
         with mqstore.inspect(directory) as view:
             assert sum(1 for _ in view.scan()) == 64, row.name
+
+
+def test_sqlite_holds_as_many_rows_as_it_counts(tmp_path: Path) -> None:
+    bench = load_bench()
+    for number, row in enumerate(bench.sqlite_rows()):
+        assert row.ours(tmp_path / str(number), 64) > 0
+        with contextlib.closing(sqlite3.connect(tmp_path / str(number) / "queue.db")) as database:
+            assert database.execute("SELECT count(*) FROM messages").fetchone() == (64,)
 
 
 def test_the_report_gives_medians_and_ratios() -> None:

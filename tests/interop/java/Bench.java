@@ -8,12 +8,15 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.QueryMessageResult;
 
 /** Plain loops over the real store, timed after the virtual machine had time to compile them. */
 final class Bench {
     private static final String TOPIC = "BenchTopic";
     private static final int AT_A_TIME = 32;
     private static final int PASSES = 3;
+    /** Prime, so that every number comes once. */
+    private static final long STRIDE = 7919;
 
     private final RealStore real;
     private final byte[] body;
@@ -105,6 +108,47 @@ final class Bench {
             } finally {
                 result.release();
             }
+        }
+    }
+
+    /** Looks {@code count} messages up by their unique keys, in an order that jumps about; the third pass counts. */
+    Map<String, Object> query(long count) throws Exception {
+        long failed = run(TOPIC, count, 1);
+        real.waitForDispatch();
+        double seconds = 0;
+        long found = 0;
+        long[] nanos = new long[(int) count];
+        for (int pass = 0; pass < PASSES; pass++) {
+            found = 0;
+            long begin = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                long before = System.nanoTime();
+                found += findOne(i * STRIDE % count);
+                nanos[i] = System.nanoTime() - before;
+            }
+            seconds = secondsSince(begin);
+        }
+        java.util.Arrays.sort(nanos);
+        Map<String, Object> summary = new LinkedHashMap<>();
+        summary.put("messages", found);
+        summary.put("failed", failed + count - found);
+        summary.put("messagesPerSecond", found / seconds);
+        summary.put("p50Micros", nanos[nanos.length / 2] / 1000.0);
+        summary.put("p99Micros", nanos[(int) (nanos.length * 0.99)] / 1000.0);
+        return summary;
+    }
+
+    private int findOne(long number) {
+        QueryMessageResult result =
+            real.store.queryMessage(TOPIC, Long.toString(number), AT_A_TIME, 0, Long.MAX_VALUE);
+        try {
+            int found = 0;
+            for (ByteBuffer buffer : result.getMessageBufferList()) {
+                found += MessageDecoder.decode(buffer) == null ? 0 : 1;
+            }
+            return found == 0 ? 0 : 1;
+        } finally {
+            result.release();
         }
     }
 

@@ -21,6 +21,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   write-crash DIR SEED COUNT       the same, then stop the process without shutting down
  *   bench-put DIR COUNT SIZE THREADS WARM  a plain loop of putMessage, after WARM messages that are not timed
  *   bench-get DIR COUNT SIZE  puts, then reads one queue 32 at a time and decodes, three times; the last is timed
+ *   bench-query DIR COUNT SIZE  puts, then looks each message up by its unique key, three times; the last is timed
  * </pre>
  *
  * Exit code 3: the store refused to load.
@@ -83,6 +84,9 @@ public final class RealStore {
                 break;
             case "bench-get":
                 summary = new Bench(real, Integer.parseInt(words.get(3))).get(Long.parseLong(words.get(2)));
+                break;
+            case "bench-query":
+                summary = new Bench(real, Integer.parseInt(words.get(3))).query(Long.parseLong(words.get(2)));
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
