@@ -78,17 +78,19 @@ class FilePool:
 
     def read(self, path: Path, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes`` bytes at ``position``; fewer only at the end of the file."""
-        with self.descriptor(path) as fd:
-            try:
-                data = os.pread(fd, size_bytes, position)
-                while len(data) < size_bytes:
-                    more = os.pread(fd, size_bytes - len(data), position + len(data))
-                    if not more:
-                        break
-                    data += more
-            except OSError as error:
-                raise errors.from_os_error(error, "read", path) from error
-            return data
+        slot = self._take(path)  # as descriptor does, which costs more than the reading itself
+        try:
+            data = os.pread(slot.fd, size_bytes, position)
+            while len(data) < size_bytes:
+                more = os.pread(slot.fd, size_bytes - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise errors.from_os_error(error, "read", path) from error
+        finally:
+            self._give_back(slot)
+        return data
 
     def forget(self, path: Path) -> None:
         """Close ``path`` as soon as nobody uses it: it was removed, or replaced by another file."""

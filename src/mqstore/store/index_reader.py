@@ -97,8 +97,8 @@ class IndexFileReader:
         """The raw slot area: one big-endian 32-bit entry number a slot."""
         return self._read(layout.INDEX_HEADER.size, self.geometry.hash_slots * layout.INDEX_SLOT.size)
 
-    def chain(self, key_hash: int) -> Iterator[IndexEntry]:
-        """Entries of the hash's slot, newest first, hash not yet compared.
+    def chain(self, key_hash: int, count: int) -> Iterator[IndexEntry]:
+        """Entries of the hash's slot, newest first, hash not yet compared; ``count`` is the header's index_count.
 
         A chain that does not lead to ever smaller entry numbers is damage.
 
@@ -107,7 +107,7 @@ class IndexFileReader:
         """
         position = layout.slot_position(key_hash, self.geometry.hash_slots)
         number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
-        if not 0 < number < self._count_above(number):
+        if number <= 0 or (number >= count and number >= self._count_above(number)):
             return
         while number > 0:
             entry = self.entry(number)
@@ -234,7 +234,7 @@ def find_candidates(files: Sequence[IndexFileReader], key_hash: int, begin_ms: i
         header = file.header
         if header.index_count <= 1 or header.begin_timestamp_ms > end_ms or header.end_timestamp_ms < begin_ms:
             continue
-        for entry in file.chain(key_hash):
+        for entry in file.chain(key_hash, header.index_count):
             at_least = header.begin_timestamp_ms + entry.time_diff_s * 1000
             if entry.key_hash == key_hash and at_least <= end_ms and at_least + 999 >= begin_ms:
                 yield entry.physical_offset

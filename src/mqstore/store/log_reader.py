@@ -22,6 +22,7 @@ from mqstore.layout.record import Blank, Damage, Record, decode_record
 
 CHUNK_BYTES = 4 << 20
 """Bytes read and scanned at a time; more only where one record is larger."""
+_HEAD_GUESS_BYTES = 4096
 
 _HEAD_BYTES = 64
 """More than what is needed to recognise a record's head."""
@@ -177,19 +178,25 @@ class LogReader:
         Raises:
             StoreIOError: the log could not be read.
         """
-        if size_bytes is None:
-            head = self.read(physical_offset, 4)
-            if head is None:
-                return None
-            size_bytes = int.from_bytes(head, "big", signed=True)
-        data = self.read(physical_offset, size_bytes)
+        data = self._record_bytes(physical_offset) if size_bytes is None else self.read(physical_offset, size_bytes)
         if data is None:
             return None
         try:
             record = decode_record(data, physical_offset=physical_offset)
         except errors.CorruptRecordError:
             return None
-        return record if isinstance(record, Record) and record.total_size == size_bytes else None
+        return record if isinstance(record, Record) and record.total_size == len(data) else None
+
+    def _record_bytes(self, physical_offset: int) -> bytes | None:
+        """As many bytes as the record there claims to have; most need one read only."""
+        if physical_offset < 0:
+            return None
+        room = self._inventory.size_bytes - physical_offset % (self._inventory.size_bytes or 1)
+        head = self.read(physical_offset, min(_HEAD_GUESS_BYTES, room)) or self.read(physical_offset, 4)
+        if head is None or len(head) < 4:  # the second for a file that was cut short behind a whole record
+            return None
+        size_bytes = int.from_bytes(head[:4], "big", signed=True)
+        return head[:size_bytes] if 0 < size_bytes <= len(head) else self.read(physical_offset, size_bytes)
 
     def scan(
         self,
