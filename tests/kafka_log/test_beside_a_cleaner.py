@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 import mqstore.kafka as kafka
-from kafka_log.support import TOPIC, bad, copy_of, fill, mark_crashed, open_small, partition_of, read_all
+from kafka_log.support import (
+    SMALL,
+    TOPIC,
+    bad,
+    copy_of,
+    fill,
+    mark_crashed,
+    message,
+    open_small,
+    partition_of,
+    read_all,
+)
 from kafka_log.test_compaction import COMPACT, NOW_MS, Crash, count_steps, fill_with_keys, table
 from mqstore.findings import Severity
 from mqstore.kafka.partition_view import PartitionView
@@ -28,7 +39,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     before = tmp_path_factory.mktemp("logs") / "before"
     with open_small(before, **COMPACT) as store:
         fill_with_keys(store, 60, 5, seed=2, transactions=True)
+        producer = store.producer()  # whose last batch stays, without records, so that its abort is to be known
+        producer.begin()
+        producer.put(message(0, key=b"k1"))
+        producer.abort()
         store.roll(TOPIC)
+        for number in range(3):
+            store.put(message(number, key=b"k9"))
     after = copy_of(before, before.with_name("after"))
     with open_small(after, **COMPACT) as store:
         store.compact(TOPIC, now_ms=NOW_MS, force=True)
@@ -79,12 +96,13 @@ def test_after_a_crash_at_any_step(logs: tuple[Path, Path], tmp_path: Path, monk
     assert steps > 20
 
 
-def renames_of_a_broker(before: Path, after: Path) -> Iterator[tuple[Path, Path]]:
+def renames_of_a_broker(before: Path, after: Path, which: int = 0) -> Iterator[tuple[Path, Path]]:
     """What a broker renames in a swap, in its order: from ``.cleaned`` on, the old ones log first, ``.swap`` live."""
     old, new = take_partition_stock(partition_of(before)), take_partition_stock(partition_of(after))
     directory = partition_of(before)
-    (cleaned,) = [base for base in new.logs if (partition_of(after) / f"{base:020}.log").stat().st_size][:1]
-    replaced = [base for base in old.logs if base not in new.logs or base == cleaned]
+    cleaned = [base for base in new.logs[:-1] if (partition_of(after) / f"{base:020}.log").stat().st_size][which]
+    following = new.logs[new.logs.index(cleaned) + 1]
+    replaced = [base for base in old.logs if cleaned <= base < following]
     of_new = [f"{cleaned:020}{kind}" for kind in KINDS if (partition_of(after) / f"{cleaned:020}{kind}").exists()]
     for name in of_new:
         yield directory / f"{name}.cleaned", directory / f"{name}.swap"
@@ -230,3 +248,30 @@ def test_chunks_go_on_where_they_were(tmp_path: Path) -> None:
             offsets += chunk.columns.base_offset
         assert offsets == sorted(set(offsets))
         assert set(range(93, 100)) <= set(offsets)
+
+
+def test_names_that_a_power_cut_let_through_in_any_order(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    """Of the last renamings any may have reached the device: an index may have its name before its log has."""
+    start = copy_of(logs[0], tmp_path / "start")
+    wanted = shown(start)
+    moves = list(renames_of_a_broker(start, logs[1], -1))
+    last = [(source, target) for source, target in moves if source.name.endswith(".swap")]
+    assert len(last) == 4
+    for source, target in moves:
+        if source.name.endswith(".cleaned"):
+            shutil.copy(partition_of(logs[1]) / source.name.removesuffix(".cleaned"), target)
+        elif (source, target) not in last:
+            source.rename(target)
+    for chosen in range(1 << len(last)):
+        path = copy_of(start, tmp_path / "run")
+        for number, (source, target) in enumerate(last):
+            if chosen >> number & 1:
+                (partition_of(path) / source.name).rename(partition_of(path) / target.name)
+        assert shown(path) == wanted, chosen
+        told = kafka.recover(path, index_interval_bytes=SMALL["index_interval_bytes"]).partitions[0]
+        mark_crashed(path, forget_recovery_points=False)
+        with open_small(path, **COMPACT) as store:
+            assert table(read_all(store, isolation="read_committed")) == wanted, chosen
+            assert set(store.reports[0].rebuilt) <= set(told.rebuilt)
+        assert bad(kafka.check(path)) == [], chosen
+        shutil.rmtree(path)

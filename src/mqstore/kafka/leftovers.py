@@ -37,15 +37,22 @@ class Leftovers:
         """How many files that concerns."""
         return len(self.removed) + len(self.renamed)
 
-    def finish(self) -> None:
-        """Do it."""
+    @property
+    def replacements(self) -> list[int]:
+        """Base offsets of the segments whose logs get their own names: see :meth:`segment`."""
+        return [file.offset for file in self.renamed if file.kind is FileKind.LOG]
+
+    def remove(self) -> None:
+        """The first half."""
         for file in self.removed:
             durable.remove_file(self.directory / file.name)
         durable.sync_directory(self.directory)
+
+    def rename(self) -> None:
+        """The second half."""
         for file in self.renamed:
             durable.rename(self.directory / file.name, self.directory / file._replace(stage=FileStage.LIVE).name)
         durable.sync_directory(self.directory)
-        _log.info("finished what a crash had broken off in %s: %d files removed or renamed", self.directory, self.count)
 
     def live_after(self, stock: PartitionStock) -> PartitionStock:
         """The live files that there will be; some lie under other names yet, see :meth:`segment`."""

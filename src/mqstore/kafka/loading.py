@@ -28,7 +28,7 @@ from mqstore.kafka.transactions import producers_at, read_snapshot
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import EpochEntry, decode_leader_epochs, encode_leader_epochs
-from mqstore.layout.kafka.names import FileKind
+from mqstore.layout.kafka.names import FileKind, FileStage
 from mqstore.layout.kafka.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from mqstore.layout.kafka.producer_snapshot import encode_producer_snapshot
 from mqstore.layout.kafka.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
@@ -181,10 +181,25 @@ class PartitionLoader:
         self.report.finished = leftovers.count
         if leftovers.count:
             self._has_new_names = True
-            leftovers.finish()
+            leftovers.remove()
+            self._mend_replacements(stock, leftovers)
+            find_leftovers(take_partition_stock(self._directory), self._pool).rename()
             stock = take_partition_stock(self._directory)
+            _log.info("finished what a crash had broken off in %s: %d files", self._directory, leftovers.count)
         self._remove_orphans(stock)
         return stock, [Segment(self._directory, base, self._pool) for base in stock.logs]
+
+    def _mend_replacements(self, stock: PartitionStock, leftovers: Leftovers) -> None:
+        """Make the indexes of logs that are about to get their own names right, before they do.
+
+        A power cut may have let an index have its name before its log: then it went with those of the old segments. And
+        a transaction index that is missing is missed by nobody.
+        """
+        stock = leftovers.live_after(stock)
+        for base in leftovers.replacements:
+            before = [leftovers.segment(one, self._pool) for one in stock.logs if one < base]
+            walk = walk_segment(leftovers.segment(base, self._pool), producers_at(stock, before, base), self._interval)
+            self._mend_indexes(walk)
 
     def _remove_orphans(self, stock: PartitionStock) -> None:
         """Indexes without a log describe nothing."""
@@ -272,7 +287,7 @@ class PartitionLoader:
         walk = self._walks[last.base_offset] = walk_segment(last, states, self._interval)
         self.report.damage = walk.damage
         self._cut(walk, last.size_bytes)
-        self.report.rebuilt += self._write_indexes(walk)
+        self._mend_indexes(walk)
         return walk.end_offset
 
     def _apply_log_start(self, segments: list[Segment], log_end: int) -> tuple[list[Segment], int]:
@@ -301,11 +316,14 @@ class PartitionLoader:
                     stock, [one for one in segments if one.base_offset < segment.base_offset], segment.base_offset
                 )
                 walk = walk_segment(segment, states, self._interval)
-            self.report.rebuilt += self._write_indexes(walk)
+            self._mend_indexes(walk)
+
+    def _mend_indexes(self, walk: SegmentWalk) -> None:
+        self.report.rebuilt += [name for name in self._write_indexes(walk) if name not in self.report.rebuilt]
 
     def _write_indexes(self, walk: SegmentWalk) -> list[str]:
         """Make the indexes of a walked segment anew where they differ; their names."""
-        made = [path.name for path in write_derived(walk)]
+        made = [path.name.removesuffix(FileStage.SWAP.value) for path in write_derived(walk)]
         if made:
             _log.info("made anew from the log in %s: %s", self._directory, ", ".join(made))
         return made

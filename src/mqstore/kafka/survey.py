@@ -31,6 +31,7 @@ class PartitionSurvey(PartitionLoader):
 
     def _finish_leftovers(self, stock: PartitionStock, leftovers: Leftovers) -> tuple[PartitionStock, list[Segment]]:
         self.report.finished = leftovers.count
+        self._mend_replacements(stock, leftovers)
         after = leftovers.live_after(stock)
         return after, [leftovers.segment(base, self._pool) for base in after.logs]
 
