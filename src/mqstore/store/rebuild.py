@@ -26,7 +26,7 @@ from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
 from mqstore.store.salvage import Loss, salvage_log
-from mqstore.store.sizes import resolve_sizes
+from mqstore.store.sizes import resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
 
@@ -72,7 +72,8 @@ def rebuild(
     if in_place and salvage:
         raise errors.UsageError("salvage works on a copy only", hint="give --output NEW")
     started = time.monotonic()
-    config = _with_sizes(paths, config or StoreConfig())
+    config = config or StoreConfig()
+    config = with_sizes(config, resolve_sizes(paths, config))
     losses: list[Loss] = []
     if output is None:
         target = paths.root
@@ -113,21 +114,9 @@ def truncate(
     check_is_store(paths)
     started = time.monotonic()
     cut_at = check_cut(paths.commit_log, end)
-    config = _with_sizes(paths, StoreConfig())
+    config = with_sizes(StoreConfig(), resolve_sizes(paths, StoreConfig()))
     _rebuild_copy(paths, Path(output), config, lambda log: cut_log(log, cut_at), on_progress)
     return _result(Path(output), [], started)
-
-
-def _with_sizes(paths: StorePaths, config: StoreConfig) -> StoreConfig:
-    """``config`` with the file sizes of the store, so that the copy has the same."""
-    sizes = resolve_sizes(paths, config)
-    return dataclasses.replace(
-        config,
-        mapped_file_size_commit_log=sizes.commit_log,
-        mapped_file_size_consume_queue=sizes.consume_queue,
-        max_hash_slot_num=sizes.index.hash_slots,
-        max_index_num=sizes.index.max_entries,
-    )
 
 
 def _rebuild_copy(

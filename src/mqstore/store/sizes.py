@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from mqstore import errors
 from mqstore.files.inventory import take_inventory
 from mqstore.files.pool import FilePool
@@ -26,6 +28,17 @@ def resolve_sizes(paths: StorePaths, config: StoreConfig) -> FileSizes:
     noted = None if note is None else note.sizes
     return FileSizes(
         _commit_log(paths, config, noted), _consume_queue(paths, config, noted), _index(paths, config, noted)
+    )
+
+
+def with_sizes(config: StoreConfig, sizes: FileSizes) -> StoreConfig:
+    """``config`` with these sizes, so that a copy of a store has files like the original's."""
+    return dataclasses.replace(
+        config,
+        mapped_file_size_commit_log=sizes.commit_log,
+        mapped_file_size_consume_queue=sizes.consume_queue,
+        max_hash_slot_num=sizes.index.hash_slots,
+        max_index_num=sizes.index.max_entries,
     )
 
 

@@ -8,7 +8,6 @@ to their places. A task that runs twice writes the same bytes to the same places
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import os
@@ -37,7 +36,7 @@ from mqstore.store.config import StoreConfig
 from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.settings import Settings
-from mqstore.store.sizes import resolve_sizes
+from mqstore.store.sizes import resolve_sizes, with_sizes
 from mqstore.store.writer import prepare
 
 if TYPE_CHECKING:
@@ -145,14 +144,7 @@ class _Clock:
 
 def _new_store(paths: StorePaths, config: StoreConfig) -> NewStore:
     sizes = resolve_sizes(paths, config)
-    fixed = dataclasses.replace(
-        config,
-        mapped_file_size_commit_log=sizes.commit_log,
-        mapped_file_size_consume_queue=sizes.consume_queue,
-        max_hash_slot_num=sizes.index.hash_slots,
-        max_index_num=sizes.index.max_entries,
-    )
-    return NewStore(paths, sizes, fixed)
+    return NewStore(paths, sizes, with_sizes(config, sizes))
 
 
 # -- measuring

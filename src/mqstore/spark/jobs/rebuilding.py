@@ -8,7 +8,6 @@ twice, is left to the store itself, which goes through it in order.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import os
@@ -33,7 +32,7 @@ from mqstore.store.config import StoreConfig
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
-from mqstore.store.sizes import resolve_sizes
+from mqstore.store.sizes import resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
@@ -152,14 +151,7 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
     for path in (source.checkpoint, source.abort):
         if path.exists():
             copying.copy_file(path, paths.root / path.name)
-    fixed = dataclasses.replace(
-        config,
-        mapped_file_size_commit_log=sizes.commit_log,
-        mapped_file_size_consume_queue=sizes.consume_queue,
-        max_hash_slot_num=sizes.index.hash_slots,
-        max_index_num=sizes.index.max_entries,
-    )
-    return NewStore(paths, sizes, fixed)
+    return NewStore(paths, sizes, with_sizes(config, sizes))
 
 
 def _copy(pair: tuple[Path, Path]) -> None:
