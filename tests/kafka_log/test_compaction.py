@@ -13,7 +13,7 @@ import pytest
 
 import mqstore.kafka as kafka
 from kafka_log.support import SMALL, TOPIC, bad, mark_crashed, message, open_small, partition_of, read_all, tree
-from mqstore.errors import MessageIllegalError
+from mqstore.errors import DiskFullError, MessageIllegalError, StoreIOError
 from mqstore.files import durable
 from mqstore.kafka import KafkaMessage, KafkaStore
 from mqstore.layout.kafka.record import Record
@@ -255,11 +255,16 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, stop_at: int | None) -> list[in
     return seen
 
 
-def test_a_crash_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stale", [False, True], ids=["", "behind one that failed"])
+def test_a_crash_at_any_step_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool
+) -> None:
     """Some forty of the steps; `make crash` takes them all."""
     with open_small(tmp_path / "start", **COMPACT) as store:
         fill_with_keys(store, 40, 5, seed=2, transactions=True)
         store.roll(TOPIC)
+        if stale:
+            store.delete_records(TOPIC, 0, store.partition(TOPIC).segments()[1].base_offset)
         wanted = table(read_all(store, isolation="read_committed"))
         end = store.max_offset(TOPIC)
     files = tree(tmp_path / "start")
@@ -274,6 +279,8 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, monkeypat
         with monkeypatch.context() as patch:
             store = open_small(path, **COMPACT)
             store._maintenance.stop()
+            if stale:
+                (partition_of(path) / f"{0:020d}.log.cleaned").write_bytes(b"half of one")
             if steps == 0:
                 seen = count_steps(patch, None)
                 store.compact(TOPIC, now_ms=NOW_MS, force=True)
@@ -292,3 +299,55 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, monkeypat
             assert again.max_offset(TOPIC) == end
             assert not [one for one in partition_of(path).iterdir() if one.suffix in (".swap", ".cleaned", ".deleted")]
         assert bad(kafka.check(path)) == []
+
+
+@pytest.mark.parametrize("fails_at", ["log", "index", "timeindex"])
+def test_a_full_disk_is_as_full_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str) -> None:
+    original = durable.write_at
+
+    def write_at(fd: int, data: bytes, position: int, path: Path) -> None:
+        if Path(path).name.endswith(f".{fails_at}.cleaned"):
+            original(fd, data[: len(data) // 2], position, path)
+            raise DiskFullError("no space left", path=path)
+        original(fd, data, position, path)
+
+    with open_small(tmp_path, **COMPACT) as store:
+        fill_with_keys(store, 40, 5, seed=2, transactions=True)
+        store.roll(TOPIC)
+        wanted = table(read_all(store, isolation="read_committed"))
+        before = tree(partition_of(tmp_path))
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "write_at", write_at)
+            with pytest.raises(DiskFullError):
+                store.compact(TOPIC, now_ms=NOW_MS, force=True)
+        assert tree(partition_of(tmp_path)) == before
+        store.compact(TOPIC, now_ms=NOW_MS, force=True)
+        assert table(read_all(store, isolation="read_committed")) == wanted
+    assert bad(kafka.check(tmp_path)) == []
+
+
+def test_none_begins_before_one_that_broke_off_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device failed when the first names of a cleaned segment were given: only a start can finish that."""
+    store = open_small(tmp_path, **COMPACT)
+    fill_with_keys(store, 40, 5, seed=2)
+    store.roll(TOPIC)
+    wanted = table(read_all(store))
+    original = durable.rename
+
+    def rename(path: Path, target: Path) -> None:
+        if target.name.endswith(".deleted"):
+            raise StoreIOError("the device failed", path=path)
+        original(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "rename", rename)
+        with pytest.raises(StoreIOError, match="device failed"):
+            store.compact(TOPIC, now_ms=NOW_MS, force=True)
+    with pytest.raises(StoreIOError, match="broke off"):
+        store.compact(TOPIC, now_ms=NOW_MS, force=True)
+    store.close()
+    with open_small(tmp_path, **COMPACT) as store:
+        assert table(read_all(store)) == wanted
+        store.compact(TOPIC, now_ms=NOW_MS, force=True)
+        assert table(read_all(store)) == wanted
+    assert bad(kafka.check(tmp_path)) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from mqstore import kernels
+from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.kafka.clean_filter import BatchFilter, Fate, Verdict
 from mqstore.kafka.index_builder import IndexBuilder
@@ -46,11 +47,30 @@ def write_cleaned(group: Sequence[Segment], batches: BatchFilter, old_horizon_ms
         batches: tells what stays.
         old_horizon_ms: tombstones of the old formats go from segments that were last modified before.
         interval: bytes between index entries.
+
+    Raises:
+        CorruptBatchError: a damaged batch.
+        DiskFullError, StoreIOError: something could not be read or written.
+            Whatever it is, nothing stays of what was written.
     """
-    base = group[0].base_offset
-    done = CleanedFiles(group[0].directory, base, group[-1].modified_ns)
-    out = _Output(done.path(FileKind.LOG), IndexBuilder(base, interval))
+    done = CleanedFiles(group[0].directory, group[0].base_offset, group[-1].modified_ns)
     batches.transactions.kept_aborts.clear()
+    try:
+        builder = _write_log(done, group, batches, old_horizon_ms, interval)
+        _write_indexes(done, builder, encode_txn_index(batches.transactions.kept_aborts))
+    except BaseException:
+        # It would take room on a full disk, and a later cleaning that a crash ends would be taken for broken off by it.
+        with contextlib.suppress(errors.MqstoreError):
+            for kind in FileKind:
+                durable.remove_file(done.path(kind))
+        raise
+    return done
+
+
+def _write_log(
+    done: CleanedFiles, group: Sequence[Segment], batches: BatchFilter, old_horizon_ms: int, interval: int
+) -> IndexBuilder:
+    out = _Output(done.path(FileKind.LOG), IndexBuilder(done.base_offset, interval))
     try:
         for segment in group:
             keeps_old = segment.modified_ms > old_horizon_ms
@@ -65,8 +85,7 @@ def write_cleaned(group: Sequence[Segment], batches: BatchFilter, old_horizon_ms
         out.finish()
     finally:
         out.close()
-    _write_indexes(done, out.builder, encode_txn_index(batches.transactions.kept_aborts))
-    return done
+    return out.builder
 
 
 def encode_verdict(buffer: bytes, header: BatchHeader, verdict: Verdict) -> bytes:

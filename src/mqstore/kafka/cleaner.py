@@ -20,7 +20,7 @@ from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.partition_log import PartitionLog
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.swapping import swap_in
+from mqstore.kafka.swapping import remove_broken_off, swap_in
 from mqstore.kafka.transactions import CommittedFilter
 from mqstore.layout.constants import INT_MAX
 
@@ -61,7 +61,8 @@ def clean(log: PartitionLog, config: KafkaConfig, first_dirty: int, now_ms: int,
 
     Raises:
         CorruptBatchError: a damaged batch; nothing was changed.
-        DiskFullError, StoreIOError: a segment could not be written; what was replaced before stays replaced.
+        DiskFullError, StoreIOError: a segment could not be written, or an earlier cleaning broke off while it put one
+            in place; what was replaced before stays replaced.
     """
     with log.cleaning:
         segments = log.segments()[:-1]
@@ -70,6 +71,7 @@ def clean(log: PartitionLog, config: KafkaConfig, first_dirty: int, now_ms: int,
         if not segments or not (force or _is_due(segments, first_dirty, config, now_ms)):
             return None
         end = log.segments()[len(segments)].base_offset
+        remove_broken_off(log.directory)
         # What takes the place of older records must be on the device before those go.
         log.flush()
         keys = _map_keys(log, segments, first_dirty, end)
