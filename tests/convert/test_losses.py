@@ -40,7 +40,7 @@ def there_and_back(log: Path, tmp_path: Path) -> tuple[ConversionReport, Convers
 
 def test_times_before_1970(tmp_path: Path) -> None:
     with kafka.open(tmp_path / "log") as log:
-        for timestamp_ms in (-1, -5, 0, -(1 << 60), 3):
+        for timestamp_ms in (-1, -5, 0, -(1 << 63), 3):
             log.append_batch("t", 0, batch(timestamp_ms))
     there, back = there_and_back(tmp_path / "log", tmp_path)
     assert there.total_losses() == {Loss.BATCHES: 5, Loss.TOPIC_IDS: 1, Loss.LATER_TIMES: 1}  # 0, and the log is at 1
@@ -236,6 +236,7 @@ def test_committed_offsets_go_along(tmp_path: Path) -> None:
                 commit("g", "t.one", 0, 1), commit("g", "t.one", 0, 6), commit("late", "t.one", 0, 8),
                 commit("early", "t.one", 0, 2), commit("gone", "t.one", 0, 5), commit("gone", "t.one", 0, None),
                 commit("g", "t.one", 1, 2), commit("h", "t.one", 1, 3), commit("g", "empty", 0, 0),
+                commit("none", "t.one", 0, -1), commit("reset", "t.one", 0, 6), commit("reset", "t.one", 0, -1),
                 commit("a@b", "t.one", 0, 3), commit("g", "nowhere", 0, 3),
                 KafkaMessage("__consumer_offsets", b"?", b"?"),
             ]

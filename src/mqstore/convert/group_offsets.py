@@ -46,10 +46,11 @@ def committed_offsets(view: KafkaView, options: ConvertOptions) -> dict[Commit, 
             if entry.kind != "offset":
                 continue
             key = Commit(entry.key["group"], entry.key["topic"], entry.key["partition"])
-            if record.value is None:
+            offset = None if entry.value is None else entry.value.get("offset")
+            if record.value is None or (offset is not None and offset < 0):  # -1 stands for none
                 found.pop(key, None)
-            elif entry.value is not None and "offset" in entry.value:
-                found[key] = entry.value["offset"]
+            elif offset is not None:
+                found[key] = offset
     return found
 
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from mqstore import errors
-from mqstore.convert import kafka_origin
-from mqstore.convert.mapping import record_of
+from mqstore.convert import kafka_origin, rocketmq_origin
+from mqstore.convert.mapping import former_record, record_of
 from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
@@ -25,9 +24,8 @@ from mqstore.files.pool import FilePool
 from mqstore.kafka.config import KafkaConfig
 from mqstore.layout import constants as c
 from mqstore.layout.config_beans import TopicConfig
-from mqstore.layout.constants import SysFlag
-from mqstore.layout.kafka.codec import decompress
-from mqstore.layout.kafka.constants import Codec, TimestampType
+from mqstore.layout.constants import LONG_MAX, SysFlag
+from mqstore.layout.kafka.constants import TimestampType
 from mqstore.layout.kafka.names import partition_directory_name
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record
@@ -35,7 +33,6 @@ from mqstore.store.message import QueueInfo
 from mqstore.store.view import StoreView
 
 _MESSAGES_A_TIME: Final = 1000
-_MAX_BODY_BYTES: Final = 256 << 20
 _INTERNAL_TOPICS: Final = frozenset(
     {
         c.SCHEDULE_TOPIC,
@@ -47,7 +44,6 @@ _INTERNAL_TOPICS: Final = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-_WITHOUT_QUEUE: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 def to_kafka(
@@ -119,7 +115,7 @@ def topic_names(view: StoreView, queues: list[QueueInfo], options: ConvertOption
     for queue in queues:
         if "%" in queue.topic and queue.topic not in known:
             first = view.get(queue.topic, queue.queue_id, queue.min_offset, 1).messages
-            is_former = bool(first) and kafka_origin.former_record(first[0]) is not None
+            is_former = bool(first) and former_record(first[0]) is not None
             former = first[0].properties.get(kafka_origin.TOPIC) if is_former else None
             if former is not None and rocketmq_topic(former) == queue.topic:
                 known[queue.topic] = former
@@ -141,9 +137,12 @@ def convert_queue(
     try:
         writer = PartitionWriter(directory, config, reading, writing)
         for message in _messages(view, queue, report, options):
-            former = kafka_origin.former_record(message)
-            offset = _offset(message.queue_offset if former is None else former.offset, writer.end_offset, report)
-            body = _inflated(message)
+            former = former_record(message)
+            wanted = message.queue_offset if former is None else former.offset
+            # Room for all that come behind: no offset is beyond the largest one.
+            most = LONG_MAX - (queue.max_offset - message.queue_offset)
+            offset = _offset(wanted, writer.end_offset, most, report)
+            body = rocketmq_origin.inflated(message)
             report.lose(Loss.INFLATED_BODIES, body is not None)
             _note_origin(message, former, report)
             writer.append(record_of(message, former, offset, body=body, original_topic=original))
@@ -186,29 +185,12 @@ def _note_origin(message: Record, former: KafkaRecord | None, report: PartitionR
     report.lose(Loss.FORMER_TOPICS, topic != report.target_topic)
 
 
-def _offset(wanted: int, least: int, report: PartitionReport) -> int:
+def _offset(wanted: int, least: int, most: int, report: PartitionReport) -> int:
     """The offset of the record: that of the record it once was, or the queue offset, if these ascend."""
-    if wanted >= least:
+    if least <= wanted <= most:
         return wanted
     report.lose(Loss.MOVED_OFFSETS)
     return least
-
-
-def _inflated(message: Record) -> bytes | None:
-    """The body of a message that has it compressed; None where it has not, or not as it says."""
-    if not message.sys_flag & SysFlag.COMPRESSED:
-        return None
-    kind = message.sys_flag & SysFlag.COMPRESSION_MASK
-    try:
-        if kind == SysFlag.COMPRESSION_LZ4:
-            return decompress(Codec.LZ4, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
-        if kind == SysFlag.COMPRESSION_ZSTD:
-            return decompress(Codec.ZSTD, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
-        inflater = zlib.decompressobj()
-        body = inflater.decompress(message.body, _MAX_BODY_BYTES)
-        return body if inflater.eof and not inflater.unused_data else None
-    except (zlib.error, errors.DamageError):
-        return None
 
 
 def partition_ends(partitions: list[PartitionReport]) -> dict[tuple[str, int], int]:
@@ -231,7 +213,9 @@ def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
     """Count what the store holds besides its queues."""
     unqueued = 0
     for chunk in view.scan_columns():
-        unqueued += sum(1 for flag in chunk.columns.sys_flag if flag & SysFlag.TRANSACTION_MASK in _WITHOUT_QUEUE)
+        unqueued += sum(
+            1 for flag in chunk.columns.sys_flag if flag & SysFlag.TRANSACTION_MASK in rocketmq_origin.WITHOUT_QUEUE
+        )
     if unqueued:
         report.losses[Loss.UNQUEUED_MESSAGES] = unqueued
     settings = _settings(view)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from mqstore.convert import group_offsets, rocketmq_origin
 from mqstore.convert.log_writer import LogWriter
-from mqstore.convert.mapping import Mapped
+from mqstore.convert.mapping import Mapped, former_message
 from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_reader import PartitionReader
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
@@ -110,7 +110,7 @@ def topic_names(partitions: list[PartitionView], options: ConvertOptions) -> dic
     for partition in partitions:
         if "." in partition.topic and partition.topic not in known:
             first = partition.get(partition.log_start_offset, max_messages=1).messages
-            is_former = bool(first) and rocketmq_origin.former_message(first[0]) is not None
+            is_former = bool(first) and former_message(first[0], first[0].offset) is not None
             former = rocketmq_origin.former_topic(first[0]) if is_former else None
             if former is not None and kafka_topic(former) == partition.topic:
                 known[partition.topic] = former

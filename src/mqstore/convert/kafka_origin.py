@@ -125,7 +125,10 @@ def has_marks(message: Message) -> bool:
 
 
 def former_record(message: Message) -> Record | None:
-    """The record that a message was made from; None if it was not made from one, or was changed since."""
+    """The record that a message was made from; None if it was not made from one, or was changed since.
+
+    A message of that form may still be none: :func:`mqstore.convert.mapping.former_record` tells.
+    """
     if TIMESTAMP_TYPE.encode() not in message.properties_raw:
         return None
     plain = (message.flag, message.sys_flag, message.reconsume_times, message.prepared_transaction_offset)
@@ -136,7 +139,7 @@ def former_record(message: Message) -> Record | None:
         if record is None or born_timestamp_ms(record) != message.born_timestamp_ms:
             return None
         raw, body, _ = packed(record, message.queue_offset, message.properties.get(TOPIC))
-    except (ValueError, KeyError, TypeError, MqstoreError):
+    except (ValueError, KeyError, TypeError, RecursionError, MqstoreError):
         return None
     return record if raw == message.properties_raw and body == message.body else None
 
@@ -148,7 +151,7 @@ def _record_by_properties(message: Message) -> Record | None:
         return None
     offset = int(properties.get(OFFSET, message.queue_offset))
     timestamp_ms = -1 if kind is TimestampType.NONE else int(properties.get(TIMESTAMP, message.born_timestamp_ms))
-    if not 0 <= offset <= c.LONG_MAX or not -c.LONG_MAX <= timestamp_ms <= c.LONG_MAX:
+    if not 0 <= offset <= c.LONG_MAX or not -c.LONG_MAX - 1 <= timestamp_ms <= c.LONG_MAX:
         return None
     if properties.get(ENVELOPE) == "1":
         held = json.loads(body)
@@ -158,7 +161,10 @@ def _record_by_properties(message: Message) -> Record | None:
         key = _unpacked(properties[KEY][1:]) if KEY in properties else None
         value = None if properties.get(NULL_VALUE) == "1" else body
         headers = json.loads(properties.get(HEADERS, "[]"))
-    return Record(offset, timestamp_ms, kind, key, value, tuple((str(name), _unpacked(one)) for name, one in headers))
+    found = tuple((str(name), _unpacked(one)) for name, one in headers)
+    for name, _ in found:
+        name.encode()  # JSON has characters that no header can have
+    return Record(offset, timestamp_ms, kind, key, value, found)
 
 
 def _unpacked(text: str | None) -> bytes | None:

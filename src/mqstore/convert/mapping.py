@@ -42,6 +42,50 @@ class Mapped(NamedTuple):
     former_topic: str | None = None
 
 
+def former_message(record: KafkaRecord, queue_offset: int) -> FormerMessage | None:
+    """The message that ``record`` was made from, as one at ``queue_offset``; None if it was not made from one.
+
+    Marks can be made up, and of both kinds in one record. So a record counts as a message only if that message does
+    not count as yet another record: it would be that one after the way back.
+    """
+    former = rocketmq_origin.former_message(record)
+    if former is None or kafka_origin.TIMESTAMP_TYPE.encode() not in former.properties_raw:
+        return former
+    return former if former_record(_placed(former, queue_offset)) is None else None
+
+
+def former_record(message: Message) -> KafkaRecord | None:
+    """The record that ``message`` was made from; None if it was not made from one.
+
+    As with :func:`former_message`, a record that counts as yet another message is none.
+    """
+    former = kafka_origin.former_record(message)
+    return None if former is None or former_message(former, message.queue_offset) is not None else former
+
+
+def _placed(former: FormerMessage, queue_offset: int) -> Message:
+    """``former`` at a place of a queue; what else it lacks says nothing of where it came from."""
+    return Message(
+        physical_offset=0,
+        total_size=0,
+        magic=c.MAGIC_V1,
+        body_crc=0,
+        queue_id=0,
+        flag=former.flag,
+        queue_offset=queue_offset,
+        sys_flag=former.sys_flag,
+        born_timestamp_ms=former.born_timestamp_ms,
+        born_host_raw=former.born_host_raw,
+        store_timestamp_ms=former.store_timestamp_ms,
+        store_host_raw=former.store_host_raw,
+        reconsume_times=former.reconsume_times,
+        prepared_transaction_offset=former.prepared_transaction_offset,
+        body=former.body,
+        topic_raw=b"",
+        properties_raw=former.properties_raw,
+    )
+
+
 def message_of(
     record: KafkaRecord,
     topic: str,
@@ -61,7 +105,7 @@ def message_of(
         original_topic: the record's topic, if it is not ``topic``.
         rolled_back: make it a message of a transaction that was rolled back, which no queue shows.
     """
-    former = rocketmq_origin.former_message(record)
+    former = former_message(record, queue_offset)
     if former is not None and not rolled_back:
         return _mapped(former, topic, queue_id)._replace(former_topic=rocketmq_origin.former_topic(record))
     raw, body, enveloped = kafka_origin.packed(record, queue_offset, original_topic)
@@ -95,7 +139,7 @@ def _mapped(made: FormerMessage, topic: str, queue_id: int) -> Mapped:
         born_host_size=len(made.born_host_raw),
         store_host_size=len(made.store_host_raw),
     )
-    queued = made.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+    queued = made.sys_flag & SysFlag.TRANSACTION_MASK not in rocketmq_origin.WITHOUT_QUEUE
     return Mapped(fields, size, made.store_timestamp_ms, made.physical_offset, queued)
 
 
@@ -111,7 +155,7 @@ def record_of(
 
     Args:
         message: the message.
-        former: the record that it once was, as :func:`kafka_origin.former_record` tells.
+        former: the record that it once was, as :func:`former_record` tells.
         offset: the record's offset.
         body: the body inflated, where that of the message is compressed.
         original_topic: the message's topic, if the record's topic is not that.

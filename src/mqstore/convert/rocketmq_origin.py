@@ -7,13 +7,15 @@ what an application has changed, or has made up, is an ordinary record.
 
 from __future__ import annotations
 
+import zlib
 from typing import Final, NamedTuple
 
-from mqstore.errors import MqstoreError
+from mqstore.errors import DamageError, MqstoreError
 from mqstore.layout import properties as props
-from mqstore.layout.constants import HOST_V4_SIZE, MAX_PROPERTIES_SIZE, PROPERTY_KEYS, SysFlag
+from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, MAX_PROPERTIES_SIZE, PROPERTY_KEYS, SysFlag
 from mqstore.layout.hosts import decode_host, encode_host
-from mqstore.layout.kafka.constants import TimestampType
+from mqstore.layout.kafka.codec import decompress
+from mqstore.layout.kafka.constants import Codec, TimestampType
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record as Message
 
@@ -34,7 +36,11 @@ PROPERTIES: Final = "rmq.properties"
 TOPIC: Final = "rmq.topic"
 """The message's topic, where the record's topic has another name."""
 
+WITHOUT_QUEUE: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+"""Transaction types of messages that are in no queue, so that no record can have been made from them."""
+
 _HEX: Final = "hex:"
+_MAX_BODY_BYTES: Final = 256 << 20
 _HOST_BITS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _INT: Final = (-(1 << 31), (1 << 31) - 1)
 _LONG: Final = (0, (1 << 63) - 1)
@@ -118,6 +124,23 @@ class FormerMessage(NamedTuple):
     body: bytes
 
 
+def inflated(message: Message | FormerMessage) -> bytes | None:
+    """The body of a message that has it compressed; None where it has not, or not as it says."""
+    if not message.sys_flag & SysFlag.COMPRESSED:
+        return None
+    kind = message.sys_flag & SysFlag.COMPRESSION_MASK
+    try:
+        if kind == SysFlag.COMPRESSION_LZ4:
+            return decompress(Codec.LZ4, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
+        if kind == SysFlag.COMPRESSION_ZSTD:
+            return decompress(Codec.ZSTD, message.body, magic=2, limit_bytes=_MAX_BODY_BYTES)
+        inflater = zlib.decompressobj()
+        body = inflater.decompress(message.body, _MAX_BODY_BYTES)
+        return body if inflater.eof and not inflater.unused_data else None
+    except (zlib.error, DamageError):
+        return None
+
+
 def has_marks(record: KafkaRecord) -> bool:
     """Whether any header of the record has a name that only this module gives."""
     return any(name.startswith(PREFIX) for name, _ in record.headers)
@@ -136,13 +159,20 @@ def former_topic(record: KafkaRecord) -> str | None:
 
 
 def former_message(record: KafkaRecord) -> FormerMessage | None:
-    """The message that a record was made from; None if it was not made from one, or was changed since."""
+    """The message that a record was made from; None if it was not made from one, or was changed since.
+
+    A record of that form may still be none: :func:`mqstore.convert.mapping.former_message` tells.
+    """
     if not has_marks(record) or record.timestamp_type != TimestampType.CREATE_TIME:
         return None
     former = _message_by_headers(record)
     if former is None or key_of(former.properties_raw) != record.key:
         return None
-    return former if headers_of(former, former.sys_flag, former_topic(record)) == record.headers else None
+    if headers_of(former, former.sys_flag, former_topic(record)) != record.headers:
+        return None
+    # A message in no queue has no record, and a compressed body is inflated on the way to one.
+    is_queued = former.sys_flag & SysFlag.TRANSACTION_MASK not in WITHOUT_QUEUE
+    return former if is_queued and inflated(former) is None else None
 
 
 def _message_by_headers(record: KafkaRecord) -> FormerMessage | None:
@@ -157,6 +187,8 @@ def _message_by_headers(record: KafkaRecord) -> FormerMessage | None:
         plain = [(name, value or b"") for name, value in record.headers if not name.startswith(PREFIX)]
         raw = own.get(PROPERTIES, _joined(plain) + (b"\x02" if SEPARATOR in own else b""))
     except (ValueError, KeyError, UnicodeError, MqstoreError):
+        return None
+    if {len(born_host), len(store_host)} - {HOST_V4_SIZE, HOST_V6_SIZE}:
         return None
     if len(raw) > MAX_PROPERTIES_SIZE or record.timestamp_ms < 0:
         return None

@@ -43,21 +43,23 @@ def target_names(
 ) -> dict[str, str]:
     """The name that each of ``topics`` gets on the other side.
 
-    ``given`` are names chosen by the caller, ``known`` those from which the topics once came; both win over the rule.
+    ``given`` are names chosen by the caller, ``known`` those from which the topics once came; both win over the rule,
+    the latter where they are allowed there and are no other topic's.
 
     Raises:
         UsageError: a given name is not allowed there, is for a topic that is not there, or two topics get one name.
     """
     rule, is_legal = (rocketmq_topic, is_rocketmq_topic) if to_rocketmq else (kafka_topic, is_kafka_topic)
     limit = MAX_TOPIC_SIZE_V1 if to_rocketmq else _MAX_KAFKA_TOPIC
-    names: dict[str, str] = {}
-    for topic in topics:
-        name = given.get(topic) or (known or {}).get(topic) or rule(topic)
+    names = {topic: given.get(topic) or rule(topic) for topic in topics}
+    for topic, name in (known or {}).items():
+        if topic not in given and is_legal(name) and len(name) <= limit and name not in names.values():
+            names[topic] = name
+    for topic, name in names.items():
         if not is_legal(name) or len(name) > limit:
             raise UsageError(
                 f"topic {topic} cannot have this name there", found=name, hint="choose another with --topic-name"
             )
-        names[topic] = name
     for topic in given:
         if topic not in names:
             raise UsageError("a name was given for a topic that is not there", found=topic)
