@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 import mqstore.kafka as kafka
-from kafka_log.support import TOPIC, bad, files_of, fill, log_files, message, open_small, partition_of, read_all, tree
+from kafka_log.support import (
+    TOPIC,
+    bad,
+    files_of,
+    fill,
+    log_files,
+    mark_crashed,
+    message,
+    open_small,
+    partition_of,
+    read_all,
+    tree,
+)
+from mqstore.convert import to_rocketmq
 from mqstore.errors import CorruptFileError, MqstoreError, StoreIOError
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.names import FileKind
@@ -158,3 +171,80 @@ def test_fill_is_read_without_any_index(tmp_path: Path) -> None:
             path.unlink()
     with kafka.inspect(tmp_path) as view:
         assert [view.get(TOPIC, 0, offset, 1).messages[0].offset for offset in range(60)] == list(range(60))
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a link that leads nowhere": lambda path: path.symlink_to("/nonexistent/volume/x.log"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a directory": Path.mkdir,
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+class TestNoFileInPlaceOfALog:
+    @pytest.fixture
+    def odd(self, log: Path, make: Callable[[Path], object]) -> Path:
+        """The third segment of some."""
+        path = log_files(log)[2]
+        path.unlink()
+        make(path)
+        return path
+
+    def test_readers_are_told_where_they_need_it(self, log: Path, odd: Path) -> None:
+        begin, end = int(odd.stem), int(log_files(log)[3].stem)
+        calls: dict[str, Callable[[kafka.KafkaView], object]] = {
+            "records": lambda view: list(view.partition(TOPIC).records()),
+            "committed": lambda view: list(view.partition(TOPIC).records(isolation="read_committed")),
+            "batches": lambda view: list(view.partition(TOPIC).batches()),
+            "chunks": lambda view: list(view.partition(TOPIC).chunks()),
+            "get": lambda view: view.get(TOPIC, 0, begin),
+            "get inside": lambda view: view.get(TOPIC, 0, end - 1, 1),
+            "get across": read_all,
+            "stats": lambda view: view.stats(),
+            "compare": lambda view: kafka.compare(log, log),
+            "reindex": lambda view: kafka.reindex(log, output=log.with_name("reindexed")),
+            "one segment": lambda view: kafka.reindex(log_files(log)[3], output=log.with_name("reindexed")),
+            "convert": lambda view: to_rocketmq(log, log.with_name("converted")),
+        }
+        for name, call in calls.items():
+            with kafka.inspect(log) as view, pytest.raises(CorruptFileError) as caught:
+                call(view)
+            assert caught.value.path == str(odd), name
+        assert not log.with_name("reindexed").exists()
+        with kafka.inspect(log) as view:
+            assert [one.header.base_offset for one in view.partition(TOPIC).batches(0, begin)] == list(range(begin))
+            assert view.get(TOPIC, 0, end, 1).messages[0].offset >= end
+            assert view.get(TOPIC, 0, begin - 1, 1).messages[0].offset == begin - 1
+        assert "something else than a file under the name of one" in bad(kafka.check(log))
+        assert kafka.reindex(log_files(log)[1], output=log.with_name("reindexed")) != []
+
+    @pytest.mark.parametrize("way", ["dry run", "output", "in place"])
+    def test_recovery_refuses_it_every_way(self, log: Path, odd: Path, way: str) -> None:
+        mark_crashed(log)
+        files_of(log / "z-0", FileKind.OFFSET_INDEX)[0].unlink()
+        before = tree(log)
+        output = log.with_name("output")
+        with pytest.raises(CorruptFileError) as caught:
+            kafka.recover(log, **{"dry run": {}, "output": {"output": output}, "in place": {"in_place": True}}[way])
+        assert caught.value.path == str(odd)
+        assert {**tree(log), names.LOCK: b""} == {**before, names.LOCK: b""}
+        assert not output.exists()
+
+
+@pytest.mark.parametrize("way", ["dry run", "output", "in place"])
+def test_recovery_refuses_what_open_refuses(log: Path, way: str) -> None:
+    (log / names.META_PROPERTIES).write_text("noise")
+    options = {"dry run": {}, "output": {"output": log.with_name("output")}, "in place": {"in_place": True}}[way]
+    with pytest.raises(CorruptFileError) as caught:
+        kafka.recover(log, **options)
+    assert caught.value.path == str(log / names.META_PROPERTIES)
+    assert caught.value.hint
+    (log / names.META_PROPERTIES).unlink()
+    assert len(kafka.recover(log, **options).partitions) == 2
+
+
+def test_what_is_not_copied_is_told(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (log / "elsewhere").symlink_to("/nonexistent")
+    kafka.recover(log, output=log.with_name("output"))
+    assert f"not copied, as it is neither a file nor a directory: {log / 'elsewhere'}" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -10,6 +11,8 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.whole import kind_of
+
+_log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 << 20
 
@@ -58,7 +61,8 @@ def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) ->
 def copy_tree(source: Path, target: Path) -> None:
     """Copy all regular files below ``source`` to the new directory ``target``; nothing if ``source`` is missing.
 
-    Links to directories below ``source`` are not followed.
+    Links to directories below ``source`` are not followed. What is neither a file nor a directory, as a pipe or a link
+    that leads nowhere, is left out with a warning.
     """
     if not source.is_dir():
         return
@@ -70,6 +74,8 @@ def copy_tree(source: Path, target: Path) -> None:
             copy_tree(path, target / path.name)
         elif path.is_file():
             copy_file(path, target / path.name)
+        else:
+            _log.warning("not copied, as it is neither a file nor a directory: %s", path)
     durable.sync_directory(target)
 
 

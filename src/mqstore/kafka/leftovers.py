@@ -15,7 +15,7 @@ from mqstore.files import durable
 from mqstore.files.pool import FilePool
 from mqstore.kafka.lookup import start_position
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.stock import PartitionStock
+from mqstore.kafka.stock import PartitionStock, odd_file_error
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.names import FileKind, FileStage, SegmentFile
 
@@ -96,9 +96,8 @@ def visible_segments(stock: PartitionStock, pool: FilePool) -> dict[int, type[Se
     """What a reader takes for the segments while a cleaning is on its way: by base offset, live or still ``.swap``."""
     swaps = complete_swaps(stock)
     hidden = _replaced_ranges(stock, swaps, pool)
-    visible: dict[int, type[Segment]] = {
-        base: Segment for base in stock.logs if not any(start <= base < end for start, end in hidden)
-    }
+    live: dict[int, type[Segment]] = {**dict.fromkeys(stock.odd_logs, OddSegment), **dict.fromkeys(stock.logs, Segment)}
+    visible = {base: kind for base, kind in live.items() if not any(start <= base < end for start, end in hidden)}
     visible.update({file.offset: SwapSegment for file in swaps if file.kind is FileKind.LOG})
     return visible
 
@@ -126,6 +125,24 @@ class SwapSegment(Segment):
 
     def _make_path(self, kind: FileKind) -> Path:
         return self.directory / SegmentFile(self.base_offset, kind, FileStage.SWAP).name
+
+
+class OddSegment(Segment):
+    """A segment with something else than a file in place of its ``.log``: whoever needs its records is told."""
+
+    @property
+    def identity(self) -> int:
+        """None: there is no file."""
+        return -1
+
+    @property
+    def size_bytes(self) -> int:
+        """Raises CorruptFileError."""
+        raise odd_file_error(self.path())
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Raises CorruptFileError."""
+        raise odd_file_error(self.path())
 
 
 class _PartlySwapped(Segment):

@@ -23,7 +23,7 @@ from mqstore.kafka.leftovers import Leftovers, find_leftovers
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
-from mqstore.kafka.stock import PartitionStock, take_partition_stock
+from mqstore.kafka.stock import PartitionStock, odd_file_error, take_partition_stock
 from mqstore.kafka.transactions import producers_at, read_snapshot
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
@@ -422,9 +422,7 @@ class PartitionLoader:
 def refuse_odd(stock: PartitionStock) -> PartitionStock:
     """The same, unless something else than a file lies under a segment's name: CorruptFileError."""
     if stock.odd:
-        raise errors.CorruptFileError(
-            "something else than a file under the name of one", path=stock.odd[0], hint=errors.HINT_FOREIGN
-        )
+        raise odd_file_error(stock.odd[0])
     return stock
 
 

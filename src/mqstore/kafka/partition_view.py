@@ -17,7 +17,7 @@ from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
 from mqstore.kafka.arguments import check_limits, check_offset, check_offsets, check_time
 from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage, stop_at_damage
-from mqstore.kafka.leftovers import visible_segments
+from mqstore.kafka.leftovers import OddSegment, visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.producer_state import ProducerStates
@@ -104,10 +104,11 @@ class PartitionView:
             return segments
 
     def raw_segments(self) -> list[Segment]:
-        """The segments in order, with all that their logs hold: whatever lies behind the last whole batch as well."""
+        """The segments that have a ``.log``, in order, with all of it, behind the last whole batch as well."""
         with self._guard:
             self._refresh()
-            kinds = [(base, type(segment)) for base, segment in sorted(self._segments.items())]
+            known = sorted(self._segments.items())
+            kinds = [(base, type(segment)) for base, segment in known if not isinstance(segment, OddSegment)]
             return [kind(self.directory, base, self._pool) for base, kind in kinds]
 
     def _directory_stamp(self) -> tuple[int, int]:
@@ -153,7 +154,8 @@ class PartitionView:
                 self._segments[base] = kind(self.directory, base, self._pool, limit_bytes=0)
 
     def _warn(self) -> None:
-        unknown = self._stock.foreign + self._stock.odd
+        needed = self._stock.odd_logs.values()  # who needs one of these gets an error
+        unknown = self._stock.foreign + [path for path in self._stock.odd if path not in needed]
         if unknown and not self._warned:
             self._warned = True
             _log.warning("passing over %d files that belong to no segment, as %s", len(unknown), unknown[0])
@@ -255,6 +257,7 @@ class PartitionView:
 
         Raises:
             CorruptBatchError: a damaged batch, unless ``on_damage`` decides to go on behind it.
+            CorruptFileError: something else than a file lies in place of a ``.log`` that is needed.
         """
         check_offsets(start=start, end=end)
         level = Isolation.parse(isolation)
@@ -265,8 +268,8 @@ class PartitionView:
                 # A compressed message of an old format tells its last offset alone: its first may lie before the end.
                 if not is_behind or place.header.is_wrapper:
                     yield place, records
-                if is_behind:
-                    return
+                if end is not None and place.header.last_offset >= end - 1:
+                    return  # what follows is not looked at, sound or not
 
         for records in self._resumed(walk, start or 0):
             yield from (record for record in records if end is None or record.offset < end)
@@ -282,8 +285,8 @@ class PartitionView:
                 is_behind = end is not None and place.header.base_offset >= end
                 if not is_behind or place.header.is_wrapper:
                     yield place, place
-                if is_behind:
-                    return
+                if end is not None and place.header.last_offset >= end - 1:
+                    return  # what follows is not looked at, sound or not
 
         yield from self._resumed(walk, start or 0)
 

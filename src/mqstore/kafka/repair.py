@@ -20,10 +20,10 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.kafka.arguments import check_number, check_path
 from mqstore.kafka.data_directory import DataDirectory
-from mqstore.kafka.loading import LoadReport, PartitionLoader
+from mqstore.kafka.loading import LoadReport, PartitionLoader, refuse_odd
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import walk_segment, write_derived
-from mqstore.kafka.stock import take_data_directory_stock, take_partition_stock
+from mqstore.kafka.stock import odd_file_error, take_data_directory_stock, take_partition_stock
 from mqstore.kafka.survey import PartitionSurvey
 from mqstore.kafka.transactions import producers_at
 from mqstore.layout.constants import INT_MAX
@@ -66,7 +66,8 @@ def recover(
     Raises:
         UsageError: the arguments contradict each other, or ``output`` exists.
         NotAStoreError: nothing of Kafka's at ``path``, or a file.
-        CorruptFileError: the log start offsets cannot be read, or something else lies under a segment's name.
+        CorruptFileError: what keeps a writer from opening it as well: the log start offsets or ``meta.properties`` are
+            damaged, or something else than a file lies under a segment's name. Nothing was made or changed.
         StoreLockedError: a writer has it open.
         DiskFullError, StoreIOError: something could not be read or written.
     """
@@ -76,6 +77,7 @@ def recover(
     target = _target(source, output, in_place, dry_run)
     report = RecoveryReport(output=target if output is not None else None, was_done=target is not None)
     root = DataDirectory(source if target is None else target)
+    _refuse(source, partitions, is_data_directory)
     if target is not None and output is not None:
         _copy(source, target, partitions if is_data_directory else [])
     with _unlocked() if target is None else _locked(root.path, is_data_directory):
@@ -89,6 +91,15 @@ def recover(
         if is_data_directory and target is not None:
             _cut_checkpoints(root, report.partitions)
     return report
+
+
+def _refuse(source: Path, partitions: list[Path], is_data_directory: bool) -> None:
+    """Raise what would keep a writer from opening it: no recovery mends that."""
+    for directory in partitions:
+        refuse_odd(take_partition_stock(directory))
+    if is_data_directory:
+        DataDirectory(source).load_log_starts()
+        DataDirectory(source).has_meta_properties()
 
 
 def _copy(source: Path, target: Path, partitions: list[Path]) -> None:
@@ -147,6 +158,7 @@ def reindex(
 
     Raises:
         UsageError: neither or both of ``output`` and ``in_place``, or ``output`` exists.
+        CorruptFileError: something else than a file lies in place of a ``.log``. Nothing was made or changed.
         NotAStoreError, StoreLockedError, DiskFullError, StoreIOError: as :func:`recover`.
     """
     check_number("index_interval_bytes", index_interval_bytes, 0, INT_MAX)
@@ -157,6 +169,10 @@ def reindex(
     partitions, is_data_directory = ([source], False) if only is not None else _partitions_of(source)
     target = _target(source, output, in_place, dry_run=False)
     assert target is not None
+    for directory in partitions:
+        for base, path in take_partition_stock(directory).odd_logs.items():
+            if only is None or base <= only:  # what a producer did before is read as well
+                raise odd_file_error(path)
     written: list[Path] = []
     with _locked(source, is_data_directory) if in_place else _unlocked():
         for directory in partitions:
@@ -200,7 +216,8 @@ def _partitions_of(source: Path) -> tuple[list[Path], bool]:
         raise errors.NotAStoreError("a file by itself cannot be recovered", path=source, hint=hint)
     if not stat.S_ISDIR(mode_of(source)):
         raise errors.NotAStoreError("no such directory", path=source, hint="give a data directory or a partition's")
-    if names.parse_partition_directory(source.absolute().name) or take_partition_stock(source).logs:
+    stock = take_partition_stock(source)
+    if names.parse_partition_directory(source.absolute().name) or stock.logs or stock.odd_logs:
         return [source], False
     found = list(take_data_directory_stock(source).partitions.values())
     if not found:

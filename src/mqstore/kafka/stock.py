@@ -42,6 +42,16 @@ class PartitionStock:
         """Base offsets of the segments, ascending."""
         return self.files[FileKind.LOG]
 
+    @property
+    def odd_logs(self) -> dict[int, Path]:
+        """Those of :attr:`odd` that stand where the ``.log`` of a segment should, by base offset."""
+        found = {}
+        for path in self.odd:
+            file = names.parse_segment_file(path.name)
+            if file is not None and (file.kind, file.stage) == (FileKind.LOG, FileStage.LIVE):
+                found[file.offset] = path
+        return found
+
     def path(self, offset: int, kind: FileKind, stage: FileStage = FileStage.LIVE) -> Path:
         """Where a file of this stem lies, or would."""
         return self.directory / names.segment_file_name(offset, kind, stage)
@@ -83,6 +93,13 @@ def take_partition_stock(directory: Path) -> PartitionStock:
         stems.sort()
     found.leftovers.sort()
     return found
+
+
+def odd_file_error(path: Path) -> errors.CorruptFileError:
+    """What is raised where a path of :attr:`PartitionStock.odd` is needed."""
+    return errors.CorruptFileError(
+        "something else than a file under the name of one", path=path, hint=errors.HINT_FOREIGN
+    )
 
 
 def take_data_directory_stock(path: Path) -> DataDirectoryStock:

@@ -93,7 +93,8 @@ class KafkaView:
             )
 
     def _holds_segments(self) -> bool:
-        return bool(take_partition_stock(self.path).logs)
+        stock = take_partition_stock(self.path)
+        return bool(stock.logs or stock.odd_logs)
 
     def _add_single(self, directory: Path, only: int | None = None) -> None:
         name = names.parse_partition_directory(directory.absolute().name)
@@ -217,6 +218,7 @@ class KafkaView:
         Raises:
             UsageError: an argument cannot be meant.
             CorruptBatchError: a damaged batch, unless ``on_damage`` says otherwise.
+            CorruptFileError: something else than a file lies in place of a ``.log`` that is needed.
             StoreIOError: the files could not be read.
         """
         check_limits(max_messages, max_bytes)
