@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 
 import mqstore.kafka as kafka
-from kafka_log.support import TOPIC, bad, message, open_small, read_all, value_of
+from kafka_log.support import TOPIC, bad, mark_crashed, message, open_small, read_all, value_of
 from mqstore.errors import DiskFullError, MessageIllegalError, MqstoreError, ProducerFencedError, UsageError
 from mqstore.files import durable
 from mqstore.kafka import KafkaMessage, KafkaStore, Producer
+from mqstore.kafka.batching import Sender
 
 
 class Disk:
@@ -95,8 +97,9 @@ class TestRefusedInATransaction:
     def test_fenced_in_one_partition(self, tmp_path: Path) -> None:
         with open_small(tmp_path) as store:
             store.create_topic(TOPIC, 2)
-            store.producer(7, epoch=1).put(message(0, partition=1))
-            with pytest.raises(ProducerFencedError), store.producer(7).transaction() as old:
+            old = store.producer(7)
+            store.put_as([message(0, partition=1)], Sender(7, 1, 0))
+            with pytest.raises(ProducerFencedError), old.transaction():
                 old.put_batch([message(1), message(2), message(3, partition=1)])
             assert store.partition(TOPIC).last_stable_offset == store.max_offset(TOPIC) == 0
             assert stored(store, partition=1) == [value_of(0)]
@@ -172,7 +175,7 @@ class TestTriedAgain:
                 with pytest.raises(DiskFullError):
                     producer.put_batch(messages)
             disk.left = None
-            producer.put(message(1000))  # something else between
+            store.put(message(1000))  # what others do changes nothing
             results = producer.put_batch([message(number, partition=number // 20 % 2) for number in range(40)])
             assert sum(one.is_duplicate for one in results) == 2 * room
             for number in (0, 1):
@@ -209,6 +212,47 @@ class TestTriedAgain:
             producer.put_batch([message(3), message(4), message(5)])
             assert stored(store) == [*kept, value_of(3), value_of(4), value_of(5)]
 
+    def test_the_producer_was_dropped(self, tmp_path: Path, disk: Disk) -> None:
+        """What it knows of the call that failed is kept with the store, not with the caller's object."""
+        messages = [message(number) for number in range(6)]
+        with open_small(tmp_path, batch_size=100) as store:
+            store.create_topic(TOPIC)
+            disk.left = 3
+            with pytest.raises(DiskFullError):
+                store.producer(7).put_batch(messages)
+            disk.left = None
+            gc.collect()
+            results = store.producer(7).put_batch(messages)
+            assert [one.is_duplicate for one in results] == [True] * 3 + [False] * 3
+            assert stored(store) == [value_of(number) for number in range(6)]
+
+    @pytest.mark.parametrize("between", ["another put", "a transaction", "records deleted", "opened anew"])
+    def test_a_new_call_with_the_same_messages(self, tmp_path: Path, disk: Disk, between: str) -> None:
+        messages = [message(0)] * 6
+        store = open_small(tmp_path, batch_size=100)
+        store.create_topic(TOPIC)
+        producer = store.producer(7)
+        disk.left = 3
+        with pytest.raises(DiskFullError):
+            producer.put_batch(messages)
+        disk.left = None
+        if between == "another put":
+            producer.put(message(1, partition=1))
+        elif between == "a transaction":
+            with producer.transaction():
+                pass
+        elif between == "records deleted":
+            store.delete_records(TOPIC, 0, 1)
+        else:
+            store.close()
+            store = open_small(tmp_path, batch_size=100, producer_id_expiration_ms=1 << 60)
+            producer = store.producer(7)
+        results = producer.put_batch(messages)
+        assert [(one.offset, one.is_duplicate) for one in results] == [(offset, False) for offset in range(3, 9)]
+        assert store.max_offset(TOPIC) == 9
+        store.close()
+        assert bad(kafka.check(tmp_path)) == []
+
     def test_the_same_number_again(self, tmp_path: Path) -> None:
         """After a restart, and twice in one process, the numbers go on where the log is."""
         with open_small(tmp_path) as store:
@@ -221,3 +265,102 @@ class TestTriedAgain:
             one.put(message(4))
             assert stored(store) == [value_of(number) for number in range(5)]
             assert [record.sequence for record in read_all(store)] == [0, 1, 2, 3, 4]
+
+
+class TestTakingOver:
+    @staticmethod
+    def leave_open(store: KafkaStore) -> Producer:
+        """Something of producer 7 in two partitions, and of another in the second; neither is ended."""
+        old, other = store.producer(7), store.producer(8)
+        for producer, partitions in ((old, (0, 1)), (other, (1,))):
+            producer.begin()
+            producer.put_batch([message(10 * producer.producer_id + one, partition=one) for one in partitions])
+        return old
+
+    @pytest.mark.parametrize("epoch", [0, 1])
+    def test_after_opening_anew(self, tmp_path: Path, epoch: int) -> None:
+        """What the predecessor left open is aborted, everywhere; what others left stays."""
+        with open_small(tmp_path) as store:
+            self.leave_open(store)
+        with open_small(tmp_path) as store:
+            new = store.producer(7, epoch)
+            assert store.partition(TOPIC, 0).last_stable_offset == store.max_offset(TOPIC, 0) == 2
+            assert store.partition(TOPIC, 1).last_stable_offset == 1  # the other's is open yet
+            assert [one.first_offset for one in store.aborted_transactions(TOPIC)] == [0]
+            with new.transaction():
+                new.put(message(1))
+            assert stored(store, isolation="read_committed") == [value_of(1)]
+            store.end_transaction(TOPIC, 1, 8, 0, commit=True)
+            assert stored(store, partition=1, isolation="read_committed") == [value_of(81)]
+        assert bad(kafka.check(tmp_path)) == []
+        mark_crashed(tmp_path)
+        with open_small(tmp_path) as store:
+            assert stored(store, isolation="read_committed") == [value_of(1)]
+
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_the_old_one_is_fenced(self, tmp_path: Path, commit: bool) -> None:
+        with open_small(tmp_path) as store:
+            old = self.leave_open(store)
+            new = store.producer(7, epoch=1)
+            assert not old.in_transaction
+            for refused in (lambda: old.put(message(0, partition=2)), old.begin, old.commit if commit else old.abort):
+                with pytest.raises(ProducerFencedError):
+                    refused()
+            with pytest.raises(UsageError, match="no transaction is open"):
+                old.commit()
+            with pytest.raises(ProducerFencedError):
+                store.producer(7)
+            assert store.producer(7, epoch=1) is new
+            assert 2 not in store.topics()[TOPIC]
+            with new.transaction():
+                new.put(message(1))
+            assert stored(store, isolation="read_committed") == [value_of(1)]
+        assert bad(kafka.check(tmp_path)) == []
+        with open_small(tmp_path, producer_id_expiration_ms=1 << 60) as store, pytest.raises(ProducerFencedError):
+            store.producer(7)
+
+    def test_one_that_another_process_has_fenced(self, tmp_path: Path) -> None:
+        """Known only from numbered batches: a commit of the rest would show half of the transaction."""
+        with open_small(tmp_path) as store:
+            old = self.leave_open(store)
+            store.end_transaction(TOPIC, 0, 7, 1, commit=False)
+            with pytest.raises(ProducerFencedError):
+                old.commit()
+            assert not old.in_transaction
+            store.end_transaction(TOPIC, 1, 8, 0, commit=False)
+            for number in (0, 1):
+                assert store.partition(TOPIC, number).last_stable_offset == store.max_offset(TOPIC, number)
+                assert stored(store, partition=number, isolation="read_committed") == []
+
+    def test_a_partition_that_cannot_be_ended(self, tmp_path: Path, disk: Disk) -> None:
+        """Nobody takes over before all of it has ended; the same call goes on."""
+        with open_small(tmp_path) as store:
+            self.leave_open(store)
+        with open_small(tmp_path) as store:
+            disk.left, disk.partition = 0, f"{TOPIC}-0"
+            with pytest.raises(DiskFullError, match=f"not ended in {TOPIC}-0"):
+                store.producer(7, epoch=1)
+            disk.left = None
+            store.producer(7, epoch=1)
+            assert [store.max_offset(TOPIC, number) for number in (0, 1)] == [2, 3]  # one marker each
+
+    def test_a_commit_under_way_is_ended_first(self, tmp_path: Path, disk: Disk) -> None:
+        with open_small(tmp_path) as store:
+            old = self.leave_open(store)
+            disk.left, disk.partition = 0, f"{TOPIC}-1"
+            for failing in (old.commit, lambda: store.producer(7, epoch=1)):
+                with pytest.raises(DiskFullError, match=f"not ended in {TOPIC}-1"):
+                    failing()
+            disk.left = None
+            store.producer(7, epoch=1)
+            store.end_transaction(TOPIC, 1, 8, 0, commit=False)
+            shown = [stored(store, partition=number, isolation="read_committed") for number in (0, 1)]
+            assert shown == [[value_of(70)], [value_of(71)]]
+
+
+def test_a_free_number_behind_the_last(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        store.put_as([message(0)], Sender(1, 0, 0))
+        taken = {1, *(store.producer(number).producer_id for number in (0, (1 << 63) - 1))}
+        made = [store.producer().producer_id for _ in range(3)]
+        assert len({*made, *taken}) == 6

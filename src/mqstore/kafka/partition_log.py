@@ -153,6 +153,12 @@ class PartitionLog:
         with self.lock:
             return self._producers.entries()
 
+    def producer_entry(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of one producer, if anything."""
+        with self.lock:
+            known = self._producers.producers.get(producer_id)
+            return None if known is None else known.entry()
+
     # -- appending
 
     def append(self, batch: bytes, *, leader_epoch: int | None = None, keep_offsets: bool = False) -> Appended:

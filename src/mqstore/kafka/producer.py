@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.kafka.batching import Sender
 from mqstore.kafka.message import KafkaMessage, PutResult
-from mqstore.kafka.producer_state import add_sequence
+from mqstore.kafka.producer_state import add_sequence, fenced
 from mqstore.kafka.putting import PreparedBatch, prepare, take_messages
 from mqstore.layout.kafka.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
     from mqstore.kafka.store_writer import StoreWriter
 
-UNFINISHED_CALLS: Final = 256
-"""How many calls that failed in the middle are remembered, for being made again."""
+_Failure = tuple[TopicPartition, errors.MqstoreError]
+
+
+class _Unfinished(NamedTuple):
+    """A call that failed in the middle: which messages it was given, and where those of them are that were stored."""
+
+    digest: bytes
+    stored: list[PutResult]
 
 
 class Producer:
     """An idempotent producer of one store, made by :meth:`mqstore.kafka.KafkaStore.producer`. Safe for several threads.
 
-    A put that failed in the middle can be made again with the same messages: what had been stored is answered, not
-    stored twice, however much that was. Another put may come between.
+    A put that failed in the middle can be made again: with the same messages, as the next call of this producer, it
+    stores the rest, and answers what had been stored, however much that was, instead of storing it twice. It is a new
+    call, which stores all of them, when this producer put other messages or began or ended a transaction in between;
+    when some of what had been stored lies below the log start by now; and after the store was opened anew, for then
+    nobody knows any more what the call was. So the same messages put on purpose right behind a put of them that failed
+    count as put again.
 
     Attributes:
         producer_id: its number.
@@ -42,7 +51,9 @@ class Producer:
         self._touched: set[TopicPartition] | None = None
         self._commits: bool | None = None
         """Which way the transaction is ending, once a partition of it has ended."""
-        self._unfinished: OrderedDict[bytes, list[PutResult]] = OrderedDict()
+        self._unfinished: _Unfinished | None = None
+        self._newer_epoch: int | None = None
+        """The epoch of the producer that has taken this one's place."""
         self._guard = threading.RLock()
 
     def put(self, message: KafkaMessage | object) -> PutResult:
@@ -53,35 +64,41 @@ class Producer:
         """Store messages as :meth:`mqstore.kafka.KafkaStore.put_batch` does; within a transaction as part of it.
 
         Raises:
-            ProducerFencedError: a producer with this number and a newer epoch has written.
+            ProducerFencedError: a producer with this number and a newer epoch has taken over.
             UsageError: the transaction is being ended.
         """
+        taken = take_messages(messages, self._store.config)  # not guarded: a generator may do anything
         with self._guard:
+            self._refuse_if_fenced()
             if self._commits is not None:
                 raise errors.UsageError("the transaction is being ended", hint=f"call {self._way} again first")
-            taken = take_messages(messages, self._store.config)
-            stored = self._unfinished.get(_digest(taken), []) if self._unfinished else []
-            results = [replace(result, is_duplicate=True) for result in stored]
+            results = self._stored_before(taken)
+            self._unfinished = None
             batches = prepare(taken[len(results) :], self._store.config, self._numbering())
             try:
                 self._store.put_prepared(batches, results)
-            except errors.MqstoreError:
-                self._remember(taken, results)
+            except errors.MqstoreError as error:
+                if results:
+                    self._unfinished = _Unfinished(_digest(taken), results)
+                if isinstance(error, errors.ProducerFencedError):
+                    self._newer_epoch = self._store.newest_epoch(self.producer_id)
                 raise
             finally:
                 self._note_touched(batches)
-            if stored:
-                del self._unfinished[_digest(taken)]
             return results
+
+    def _stored_before(self, messages: Sequence[KafkaMessage]) -> list[PutResult]:
+        """What of these messages the call before has stored, if that was with the same and all of it is still there."""
+        unfinished = self._unfinished
+        if unfinished is None or unfinished.digest != _digest(messages):
+            return []
+        starts = {where: self._store.min_offset(*where) for where in {_place(one) for one in unfinished.stored}}
+        if any(one.offset < starts[_place(one)] for one in unfinished.stored):
+            return []
+        return [replace(result, is_duplicate=True) for result in unfinished.stored]
 
     def _numbering(self) -> _Numbering:
         return _Numbering(self._store, self.producer_id, self.epoch, self._touched is not None)
-
-    def _remember(self, messages: Sequence[KafkaMessage], results: list[PutResult]) -> None:
-        if results:
-            self._unfinished[_digest(messages)] = results
-            if len(self._unfinished) > UNFINISHED_CALLS:
-                self._unfinished.popitem(last=False)
 
     def _note_touched(self, batches: Sequence[PreparedBatch]) -> None:
         """Note the partitions of which something belongs to the transaction now: what was refused does not."""
@@ -93,15 +110,30 @@ class Producer:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._touched is not None
+        """Whether a transaction is open. That of a fenced producer is not: who took its place has aborted it."""
+        return self._touched is not None and self._newer_epoch is None
+
+    def fence(self, newer_epoch: int) -> None:
+        """Let one of a newer epoch take over, when what is being put has been put; a commit under way is ended first.
+
+        Raises as :meth:`commit` when that fails: nobody takes over then.
+        """
+        with self._guard:
+            if self._commits:
+                self._end(commit=True)
+            self._newer_epoch = newer_epoch
+
+    def _refuse_if_fenced(self) -> None:
+        if self._newer_epoch is not None:
+            raise fenced(self.producer_id, self.epoch, self._newer_epoch)
 
     def begin(self) -> None:
         """Open a transaction: what is put from here on is seen by readers of committed records only after commit."""
         with self._guard:
+            self._refuse_if_fenced()
             if self._touched is not None:
                 raise errors.UsageError("a transaction is open already", hint="commit or abort it first")
-            self._unfinished.clear()  # what was stored outside is no part of it
+            self._unfinished = None  # what was stored outside is no part of it
             self._touched = set()
 
     def commit(self) -> None:
@@ -112,7 +144,8 @@ class Producer:
 
         Raises:
             UsageError: no transaction is open, or it is being aborted.
-            ProducerFencedError, NotWritableError, DiskFullError, StoreIOError: what ``found`` names has not ended.
+            ProducerFencedError: one of a newer epoch has taken over. The transaction is aborted, and no longer open.
+            NotWritableError, DiskFullError, StoreIOError: what ``found`` names has not ended.
         """
         self._end(commit=True)
 
@@ -128,26 +161,42 @@ class Producer:
         with self._guard:
             if self._touched is None:
                 raise errors.UsageError("no transaction is open", hint="begin one first")
-            if self._commits not in (None, commit):
+            was_fenced = self._is_fenced(self._touched)
+            if was_fenced:
+                commit = bool(self._commits)
+            elif self._commits not in (None, commit):
                 raise errors.UsageError("the transaction is ending in the other way", hint=f"call {self._way} again")
-            failed: list[tuple[TopicPartition, errors.MqstoreError]] = []
-            for where in sorted(self._touched):
-                try:
-                    self._store.end_transaction(*where, self.producer_id, self.epoch, commit=commit)
-                    self._touched.discard(where)
-                except errors.MqstoreError as error:
-                    failed.append((where, error))
-                    if isinstance(error, errors.ProducerFencedError) or self._is_open_in(where):
-                        continue
-                self._commits = commit  # the marker is written, if perhaps not on the device
+            failed = self._end_partitions(self._touched, commit)
             if failed:
-                first = failed[0][1]
-                names = ", ".join(f"{topic}-{partition}" for (topic, partition), _ in failed)
-                not_ended = f"not ended in {names}"
-                first.found = not_ended if first.found is None else f"{not_ended}; {first.found}"
-                raise first
+                raise name_not_ended(failed)
             self._touched = self._commits = None
-            self._unfinished.clear()  # aborted records count as not stored, and what is put anew is new
+            self._unfinished = None  # aborted records count as not stored, and what is put anew is new
+            if was_fenced:
+                self._refuse_if_fenced()
+
+    def _is_fenced(self, touched: set[TopicPartition]) -> bool:
+        """Whether another has taken over, as far as is known here or to these partitions."""
+        if self._newer_epoch is None:
+            newest = self._store.newest_epoch(self.producer_id, touched)
+            self._newer_epoch = newest if newest > self.epoch else None
+        return self._newer_epoch is not None
+
+    def _end_partitions(self, touched: set[TopicPartition], commit: bool) -> list[_Failure]:
+        """End the transaction in the partitions ``touched``, and take out of them those it has ended in."""
+        failed = []
+        for where in sorted(touched):
+            if self._newer_epoch is not None and not self._is_open_in(where):
+                touched.discard(where)  # whoever took over has ended it there
+                continue
+            try:
+                self._store.end_transaction(*where, self.producer_id, self.epoch, commit=commit)
+                touched.discard(where)
+            except errors.MqstoreError as error:
+                failed.append((where, error))
+                if isinstance(error, errors.ProducerFencedError) or self._is_open_in(where):
+                    continue
+            self._commits = commit  # the marker is written, if perhaps not on the device
+        return failed
 
     @contextmanager
     def transaction(self) -> Iterator[Producer]:
@@ -175,6 +224,19 @@ class _Numbering:
         sender = replace(self._sender, base_sequence=self._next[where])
         self._next[where] = add_sequence(sender.base_sequence, count)
         return sender
+
+
+def name_not_ended(failed: Sequence[_Failure]) -> errors.MqstoreError:
+    """The first of these errors, with all partitions named in which a transaction could not be ended."""
+    first = failed[0][1]
+    names = ", ".join(f"{topic}-{partition}" for (topic, partition), _ in failed)
+    not_ended = f"not ended in {names}"
+    first.found = not_ended if first.found is None else f"{not_ended}; {first.found}"
+    return first
+
+
+def _place(result: PutResult) -> TopicPartition:
+    return result.topic, result.partition
 
 
 def _digest(messages: Sequence[KafkaMessage]) -> bytes:

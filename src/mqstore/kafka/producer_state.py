@@ -212,12 +212,7 @@ class ProducerStates:
         """Raise ProducerFencedError when a newer epoch of the producer has been seen."""
         known = self.producers.get(producer_id)
         if known is not None and producer_epoch < known.epoch:
-            raise errors.ProducerFencedError(
-                "a newer epoch of this producer has been seen",
-                expected=f"epoch {known.epoch}",
-                found=f"epoch {producer_epoch} of producer {producer_id}",
-                hint="the producer was replaced: it must stop",
-            )
+            raise fenced(producer_id, producer_epoch, known.epoch)
 
     def next_sequence(self, producer_id: int, producer_epoch: int) -> int:
         """The number that the next record of a producer gets; an epoch's first is 0."""
@@ -241,6 +236,16 @@ class ProducerStates:
                 found=f"{header.base_sequence} of producer {header.producer_id}, epoch {header.producer_epoch}",
                 hint="send what lies between first; what was stored long ago must not be sent again",
             )
+
+
+def fenced(producer_id: int, producer_epoch: int, newest_epoch: int) -> errors.ProducerFencedError:
+    """The error for a producer that one of a newer epoch has replaced."""
+    return errors.ProducerFencedError(
+        "a newer epoch of this producer has been seen",
+        expected=f"epoch {newest_epoch}",
+        found=f"epoch {producer_epoch} of producer {producer_id}",
+        hint="the producer was replaced: it must stop",
+    )
 
 
 def add_sequence(sequence: int, delta: int) -> int:

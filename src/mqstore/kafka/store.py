@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from weakref import WeakValueDictionary
 
 from mqstore import errors
 from mqstore.files import durable
@@ -55,8 +54,8 @@ class KafkaStore(StoreWriter):
         self._pid = os.getpid()
         self._closed = False
         self._guard = threading.RLock()
-        self._newest_producer = -1
-        self._producers: WeakValueDictionary[tuple[int, int], Producer] = WeakValueDictionary()
+        self._initialising = threading.RLock()
+        self._producers: dict[int, Producer] = {}
         self._files = DataDirectory(self.path)
         self._prepare_directory()
         self._lock = StoreLock(self._files.lock_path)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from weakref import WeakValueDictionary
 
 from mqstore import errors, kernels
 from mqstore.kafka.arguments import SHORT_MAX, check_number, check_numbers, check_place
@@ -13,11 +13,13 @@ from mqstore.kafka.batching import PLAIN, Sender
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.message import KafkaMessage, PutResult
 from mqstore.kafka.partition_log import Appended, PartitionLog
-from mqstore.kafka.producer import Producer
+from mqstore.kafka.producer import Producer, name_not_ended
+from mqstore.kafka.producer_state import fenced
 from mqstore.kafka.putting import PreparedBatch, numbered, prepare, take_messages
 from mqstore.kafka.store_reader import StoreReader
 from mqstore.layout.constants import INT_MAX, LONG_MAX
 from mqstore.layout.kafka.batch import decode_header, decode_records
+from mqstore.layout.kafka.checkpoints import TopicPartition
 from mqstore.layout.kafka.control import encode_end_transaction_marker
 
 
@@ -25,9 +27,10 @@ class StoreWriter(StoreReader):
     """Appends to the partitions of a running store."""
 
     config: KafkaConfig
-    _guard: threading.RLock
-    _newest_producer: int
-    _producers: WeakValueDictionary[tuple[int, int], Producer]
+    _initialising: threading.RLock
+    """One producer at a time is made. Not held by what puts, as making one waits for its predecessor's put."""
+    _producers: dict[int, Producer]
+    """The newest of each number, kept whether the caller keeps it or not: it knows what of a put was stored."""
 
     def _log_for_put(self, topic: str, partition: int) -> PartitionLog:
         """The partition to put into, made if need be and allowed."""
@@ -134,26 +137,71 @@ class StoreWriter(StoreReader):
     def producer(self, producer_id: int | None = None, epoch: int = 0) -> Producer:
         """A producer that numbers its records and can send in transactions.
 
+        The same number and epoch give the same producer as long as the store is open, in whatever state it is. Any
+        other takes over from its predecessors, of an older epoch or from before the store was opened: a transaction
+        that they left open is aborted in all its partitions, and those that are still held here are fenced. One whose
+        commit has ended in some partitions has it ended in the others first; that is not known after opening anew.
+
         Args:
             producer_id: its number; None is one that no partition knows yet.
             epoch: one more than that of the producer it replaces.
 
         Raises:
             UsageError: a number below 0, or too large.
+            ProducerFencedError: a newer epoch of the producer has been seen.
+            NotWritableError, DiskFullError, StoreIOError: what ``found`` names has not ended; call again.
         """
         self._check_open()
         check_number("epoch", epoch, 0, SHORT_MAX)
-        with self._guard:
+        with self._initialising:
             if producer_id is None:
-                known = [entry.producer_id for log in list(self._logs.values()) for entry in log.producers]
-                producer_id = max([self._newest_producer, *known]) + 1
+                producer_id = self._free_producer_id()
             check_number("producer_id", producer_id)
-            self._newest_producer = max(self._newest_producer, producer_id)
+            newest = self.newest_epoch(producer_id)
+            if epoch < newest:
+                raise fenced(producer_id, epoch, newest)
+            found = self._producers.get(producer_id)
             # One object each: two that number the records of one producer would take each other's for repeated ones.
-            found = self._producers.get((producer_id, epoch))
-            if found is None:
-                found = self._producers[producer_id, epoch] = Producer(self, producer_id, epoch)
-            return found
+            if found is not None and found.epoch == epoch:
+                return found
+            if found is not None:
+                found.fence(epoch)
+            self._abort_left_open(producer_id, epoch)
+            made = self._producers[producer_id] = Producer(self, producer_id, epoch)
+            return made
+
+    def _free_producer_id(self) -> int:
+        known = {entry.producer_id for log in list(self._logs.values()) for entry in log.producers}
+        known.update(self._producers)
+        newest = max(known, default=-1)
+        return newest + 1 if newest < LONG_MAX else next(number for number in itertools.count() if number not in known)
+
+    def newest_epoch(self, producer_id: int, places: Iterable[TopicPartition] | None = None) -> int:
+        """The newest epoch of a producer that was made here or that one of these partitions knows; None is all.
+
+        -1 when there is none.
+        """
+        found = self._producers.get(producer_id)
+        known = [
+            self._logs[where].producer_entry(producer_id) for where in list(self._logs if places is None else places)
+        ]
+        epochs = [entry.producer_epoch for entry in known if entry is not None]
+        return max(epochs, default=-1) if found is None else max([found.epoch, *epochs])
+
+    def _abort_left_open(self, producer_id: int, epoch: int) -> None:
+        """Abort what is open of a producer, in the name of ``epoch``; every partition is tried."""
+        failed: list[tuple[TopicPartition, errors.MqstoreError]] = []
+        for where in sorted(self._logs):
+            entry = self._logs[where].producer_entry(producer_id)
+            if entry is None or entry.current_txn_first_offset < 0:
+                continue
+            coordinator_epoch = max(0, entry.coordinator_epoch)
+            try:
+                self.end_transaction(*where, producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch)
+            except errors.MqstoreError as error:
+                failed.append((where, error))
+        if failed:
+            raise name_not_ended(failed)
 
     def end_transaction(
         self,
