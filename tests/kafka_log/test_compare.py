@@ -18,9 +18,11 @@ from mqstore.kafka.compare import OffsetRange, PartitionComparison, compare
 from mqstore.layout.kafka.batch import encode_batch
 from mqstore.layout.kafka.constants import TimestampType
 
+NOT_COMPACTED = "B has no such record, and no cleaner-offset-checkpoint says that the partition is compacted"
 
-def one(a: Path, b: Path) -> PartitionComparison:
-    (found,) = compare(a, b)
+
+def one(a: Path, b: Path, **options: Any) -> PartitionComparison:
+    (found,) = compare(a, b, **options)
     return found
 
 
@@ -145,8 +147,78 @@ def test_a_record_that_nothing_explains_is_missed(tmp_path: Path) -> None:
                         record = Record(0, 1, TimestampType.CREATE_TIME, key if offset == 1 else b"other", b"v")
                         batch = encode_batch([record], base_offset=offset, checksum=kernels.crc32c)
                         log.append_batch("t", 0, batch, keep_offsets=True)
-        found = one(tmp_path / str(key) / "a", tmp_path / str(key) / "b")
-        assert (found.first_difference, found.reason) == (1, "B has no such record")
+        a, b = tmp_path / str(key) / "a", tmp_path / str(key) / "b"
+        for compacted, reason in (
+            (None, NOT_COMPACTED),
+            (True, "B has no such record"),
+            (False, "B has no such record"),
+        ):
+            found = one(a, b, compacted=compacted)
+            assert (found.first_difference, found.reason) == (1, reason)
+
+
+def cycling(path: Path, count: int, *, compacted: bool) -> Path:
+    """Records of the keys k0 to k4 in turn, maybe compacted down to the newest of each."""
+    make(path, [(b"k%d" % (number % 5), b"%d" % number) for number in range(count)])
+    if compacted:
+        with kafka.open(path, cleanup_policy="compact") as log:
+            log.roll("t")
+            log.compact("t", 0, force=True)
+    return path
+
+
+@pytest.mark.parametrize("lagging_compacted", [False, True])
+def test_one_that_lags_and_one_that_was_compacted_further(tmp_path: Path, lagging_compacted: bool) -> None:
+    """The newer records that explain what is gone lie behind the end of the other copy."""
+    a = cycling(tmp_path / "a", 12, compacted=lagging_compacted)
+    b = cycling(tmp_path / "b", 20, compacted=True)
+    found, turned = one(a, b), one(b, a)
+    assert (found.first_difference, turned.first_difference) == (None, None)
+    assert found.compacted_b == turned.compacted_a == (5 if lagging_compacted else 12)
+    assert not found.differs(common_only=True)
+
+
+def test_what_only_the_other_copy_has_behind_the_end_explains_nothing(tmp_path: Path) -> None:
+    """The one that lags cannot have been compacted for records that it never had."""
+    a = cycling(tmp_path / "a", 20, compacted=False)
+    b = cycling(tmp_path / "b", 12, compacted=True)
+    assert one(a, b).first_difference is None
+    shutil.rmtree(b)
+    with kafka.open(b) as log, kafka.inspect(a) as view:
+        for record in view.partition("t").records(end=12):
+            if record.offset != 9:
+                batch = encode_batch([record], base_offset=record.offset, checksum=kernels.crc32c)
+                log.append_batch("t", 0, batch, keep_offsets=True)
+    assert one(a, b, compacted=True).first_difference == 9
+    assert one(b, a, compacted=True).reason == "A has no such record"
+
+
+@pytest.mark.parametrize("gone", [4, 5])
+def test_a_record_lost_from_a_topic_that_nobody_compacts(tmp_path: Path, gone: int) -> None:
+    """One whose key comes again, and one without a value: both are what compaction might have removed."""
+    for name in ("a", "b"):
+        with kafka.open(tmp_path / name) as log:
+            for offset in range(10):
+                if (name, offset) != ("b", gone):
+                    value = None if offset == 5 else b"v"
+                    record = Record(0, 1, TimestampType.CREATE_TIME, b"k%d" % (offset % 2), value)
+                    batch = encode_batch([record], base_offset=offset, checksum=kernels.crc32c)
+                    log.append_batch("t", 0, batch, keep_offsets=True)
+    a, b = tmp_path / "a", tmp_path / "b"
+    found = one(a, b)
+    assert (found.first_difference, found.reason, found.compacted_b) == (gone, NOT_COMPACTED, 0)
+    assert one(a, b, compacted=False).reason == "B has no such record"
+    assert not one(a, b, compacted=True).differs()
+    (b / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 10\n")
+    assert one(a, b).differs()
+    (b / "cleaner-offset-checkpoint").write_text("junk")
+    assert one(a, b).differs()
+    (b / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+    assert not one(a, b).differs()
+    assert not one(a / "t-0", b / "t-0").differs()
+    run(a, b, code=0)
+    run(a, b, "--compacted", code=0)
+    assert f"differs from offset {gone} on: B has no such record\n" in run(a, b, "--strict", code=1).stdout
 
 
 def test_damage_is_a_difference(data: Path) -> None:

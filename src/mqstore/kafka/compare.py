@@ -3,23 +3,31 @@
 Batches of the same offsets and the same checksum are the same; where they are not, records are compared one by one, as
 replicas are compacted each by itself. A record that only one copy has is no difference if compaction explains it: a
 later record has its key, or it is a tombstone, a marker of the broker's or one of a batch kept for its producer alone.
+That counts only where the partition is compacted, which the ``cleaner-offset-checkpoint`` of a data directory tells:
+cleaners name there what they have compacted.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mqstore import errors
+from mqstore.files.whole import read_whole
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.lookup import BatchPlace
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
 from mqstore.kafka.view import KafkaView
+from mqstore.layout.kafka import names
 from mqstore.layout.kafka.batch import BatchHeader
+from mqstore.layout.kafka.checkpoints import decode_offsets
 from mqstore.layout.kafka.record import Record
+
+_log = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1 << 20
 """Keys of records that one copy lacks, for which a later record is still to come."""
@@ -109,7 +117,12 @@ def _without(one: OffsetRange | None, other: OffsetRange | None) -> list[OffsetR
 
 
 def compare(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], *, topic: str | None = None, partition: int | None = None
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    compacted: bool | None = None,
 ) -> list[PartitionComparison]:
     """Compare two data directories, or two directories of one partition, as replicas of each other.
 
@@ -118,6 +131,8 @@ def compare(
             two directories of single partitions, which are compared whatever they are called.
         topic: only this topic.
         partition: only partitions of this number.
+        compacted: whether compaction may explain records that only one has; None: in partitions that the
+            ``cleaner-offset-checkpoint`` beside either copy names.
 
     Returns every partition that either has, by topic and number.
 
@@ -137,7 +152,7 @@ def compare(
             raise errors.UsageError(
                 "no such partition", found=f"{topic or '*'}-{'*' if partition is None else partition}"
             )
-        return [compare_partitions(one, other) for one, other in wanted]
+        return [compare_partitions(one, other, compacted) for one, other in wanted]
 
 
 _Pair = tuple[PartitionView | None, PartitionView | None]
@@ -157,14 +172,32 @@ def _pairs(a: KafkaView, b: KafkaView) -> dict[tuple[str, int], _Pair]:
     return {where: (found_a.get(where), found_b.get(where)) for where in names}
 
 
-def compare_partitions(a: PartitionView | None, b: PartitionView | None) -> PartitionComparison:
-    """Compare two copies of one partition, of which one may be missing."""
+def compare_partitions(
+    a: PartitionView | None, b: PartitionView | None, compacted: bool | None = None
+) -> PartitionComparison:
+    """Compare two copies of one partition, of which one may be missing; ``compacted`` as in :func:`compare`."""
     named = a or b
     assert named is not None
     found = PartitionComparison(named.topic, named.partition, _range(a), _range(b))
     if a is not None and b is not None and found.common is not None:
-        _Walk(a, b, found.common, found).run()
+        if compacted is None:
+            why = f", and no {names.CLEANER_OFFSETS} says that the partition is compacted"
+            unexplained = None if _is_compacted(a) or _is_compacted(b) else why
+        else:
+            unexplained = None if compacted else ""
+        _Walk(a, b, found.common, found, unexplained).run()
     return found
+
+
+def _is_compacted(partition: PartitionView) -> bool:
+    """Whether a cleaner has noted how far it compacted the partition."""
+    path = partition.directory.absolute().parent / names.CLEANER_OFFSETS
+    try:
+        data = read_whole(path, names.CLEANER_OFFSETS)
+        return data is not None and (partition.topic, partition.partition) in decode_offsets(data)
+    except errors.DamageError as error:
+        _log.warning("going on without %s, which is damaged: %s", path, error)
+        return False
 
 
 def _range(partition: PartitionView | None) -> OffsetRange | None:
@@ -176,6 +209,7 @@ class _Side:
 
     def __init__(self, name: str, partition: PartitionView, common: OffsetRange) -> None:
         self.name = name
+        self.partition = partition
         self._common = common
         self._batches: Iterator[BatchPlace] = partition.batches(*common, on_damage=self._note)
         self.damage: BatchDamage | None = None
@@ -221,11 +255,20 @@ class _Side:
 class _Walk:
     """One walk through two copies, to the first difference."""
 
-    def __init__(self, a: PartitionView, b: PartitionView, common: OffsetRange, found: PartitionComparison) -> None:
+    def __init__(
+        self,
+        a: PartitionView,
+        b: PartitionView,
+        common: OffsetRange,
+        found: PartitionComparison,
+        unexplained: str | None,
+    ) -> None:
+        """``unexplained`` says why compaction explains nothing; None if it does."""
         self._sides = _Side("A", a, common), _Side("B", b, common)
         self._found = found
+        self._unexplained = unexplained
         self._offset = common.start
-        self._waiting: dict[bytes, tuple[int, str]] = {}
+        self._waiting: dict[bytes, tuple[int, _Side]] = {}
 
     def run(self) -> None:
         """Walk."""
@@ -242,10 +285,27 @@ class _Walk:
                 self._open_lower()
             else:
                 self._step()
+        self._look_behind()
         if self._waiting:
-            offset, reason = min(self._waiting.values())
+            offset, side = min(self._waiting.values(), key=lambda waiting: waiting[0])
             if self._found.first_difference is None or offset < self._found.first_difference:
-                self._differ(offset, reason)
+                self._differ(offset, f"{side.name} has no such record")
+
+    def _look_behind(self) -> None:
+        """Look for the keys that are still to come where the walk did not: behind the offsets that both have, too.
+
+        Only records that a copy has itself explain what it lacks there.
+        """
+        for side in self._sides:
+            keys = {key for key, (_, lacking) in self._waiting.items() if lacking is side}
+            if not keys:
+                continue
+            for record in side.partition.records(self._offset, on_damage=lambda damage: True):
+                if record.key in keys:
+                    self._seen(record.key, record.offset)
+                    keys.discard(record.key)
+                    if not keys:
+                        break
 
     def _is_same_batch(self) -> bool:
         a, b = self._sides
@@ -274,11 +334,9 @@ class _Walk:
         if offset_a == offset_b:
             self._compare(a, b)
         elif offset_b is None or (offset_a is not None and offset_a < offset_b):
-            self._lacks(a, b)
-            self._found.compacted_b += 1
+            self._found.compacted_b += self._lacks(a, b)
         else:
-            self._lacks(b, a)
-            self._found.compacted_a += 1
+            self._found.compacted_a += self._lacks(b, a)
 
     def _compare(self, a: _Side, b: _Side) -> None:
         one, other = a.records.pop(), b.records.pop()
@@ -303,19 +361,22 @@ class _Walk:
         else:
             self._found.records += 1
 
-    def _lacks(self, side: _Side, other: _Side) -> None:
-        """``other`` has no record where ``side`` has one."""
+    def _lacks(self, side: _Side, other: _Side) -> bool:
+        """``other`` has no record where ``side`` has one: whether it may have been compacted further."""
         record = side.records.pop()
         assert side.header is not None
         self._offset = record.offset + 1
         self._seen(record.key, record.offset)
+        if self._unexplained is not None:
+            self._differ(record.offset, f"{other.name} has no such record{self._unexplained}")
+            return False
         if side.header.is_control or (record.key is not None and record.value is None):
-            return
-        reason = f"{other.name} has no such record"
+            return True
         if record.key is None or len(self._waiting) >= _MAX_WAITING:
-            self._differ(record.offset, reason)
-        else:
-            self._waiting[record.key] = record.offset, reason
+            self._differ(record.offset, f"{other.name} has no such record")
+            return False
+        self._waiting[record.key] = record.offset, other
+        return True
 
     def _seen(self, key: bytes | None, offset: int) -> None:
         """A record of this key came: it explains why an older one of that key is gone."""

@@ -22,6 +22,15 @@ def run(
     common: Annotated[
         bool, typer.Option("--common", help="Only offsets that both have: one may lag, or have removed more.")
     ] = False,
+    compacted: Annotated[
+        bool | None,
+        typer.Option(
+            "--compacted/--strict",
+            help="Compaction explains records that only one has / explains nothing. By default it does in partitions "
+            "that the cleaner-offset-checkpoint beside either copy names.",
+            show_default=False,
+        ),
+    ] = None,
     format: FormatOption = Format.text,
 ) -> int:
     """Compare two copies of the same partitions: whole data directories, or a partition's directory each.
@@ -30,7 +39,7 @@ def run(
     compared. The first offset that differs is told for each partition, and what only one of them has. Exit codes: 0
     the same, 1 different, 2 could not look.
     """
-    found = compare(a, b, topic=topic, partition=partition)
+    found = compare(a, b, topic=topic, partition=partition, compacted=compacted)
     different = [one for one in found if one.differs(common_only=common)]
     make_output(format).document(
         {
