@@ -55,6 +55,7 @@ class KafkaStore(StoreWriter):
         self._closed = False
         self._guard = threading.RLock()
         self._initialising = threading.RLock()
+        self._newest_producer = -1
         self._producers: dict[int, Producer] = {}
         self._files = DataDirectory(self.path)
         self._prepare_directory()

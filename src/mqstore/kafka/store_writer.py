@@ -29,6 +29,7 @@ class StoreWriter(StoreReader):
     config: KafkaConfig
     _initialising: threading.RLock
     """One producer at a time is made. Not held by what puts, as making one waits for its predecessor's put."""
+    _newest_producer: int
     _producers: dict[int, Producer]
     """The newest of each number, kept whether the caller keeps it or not: it knows what of a put was stored."""
 
@@ -167,14 +168,16 @@ class StoreWriter(StoreReader):
             if found is not None:
                 found.fence(epoch)
             self._abort_left_open(producer_id, epoch)
+            self._newest_producer = max(self._newest_producer, producer_id)
             made = self._producers[producer_id] = Producer(self, producer_id, epoch)
             return made
 
     def _free_producer_id(self) -> int:
         known = {entry.producer_id for log in list(self._logs.values()) for entry in log.producers}
-        known.update(self._producers)
-        newest = max(known, default=-1)
-        return newest + 1 if newest < LONG_MAX else next(number for number in itertools.count() if number not in known)
+        newest = max(known | {self._newest_producer})
+        if newest < LONG_MAX:
+            return newest + 1
+        return next(number for number in itertools.count() if number not in known and number not in self._producers)
 
     def newest_epoch(self, producer_id: int, places: Iterable[TopicPartition] | None = None) -> int:
         """The newest epoch of a producer that was made here or that one of these partitions knows; None is all.
