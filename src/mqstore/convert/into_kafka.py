@@ -18,9 +18,9 @@ from mqstore.convert.mapping import former_record, record_of
 from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
-from mqstore.convert.stage import Stage
 from mqstore.convert.topics import rocketmq_topic, target_names
 from mqstore.files.pool import FilePool
+from mqstore.files.stage import Stage
 from mqstore.kafka.config import KafkaConfig
 from mqstore.layout import constants as c
 from mqstore.layout.config_beans import TopicConfig

@@ -21,9 +21,9 @@ from mqstore.convert.mapping import Mapped, former_message
 from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_reader import PartitionReader
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
-from mqstore.convert.stage import Stage
 from mqstore.convert.topics import kafka_topic, target_names
 from mqstore.files import durable
+from mqstore.files.stage import Stage
 from mqstore.kafka.data_directory import load_topic_id
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView

@@ -10,13 +10,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
+from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.kafka.arguments import check_number, check_path
 from mqstore.kafka.data_directory import DataDirectory
@@ -58,7 +59,7 @@ def recover(
 
     Args:
         path: a data directory or a partition's directory.
-        output: do it to a copy in this new directory.
+        output: do it to a copy in this new directory, which has its name when it is complete and not before.
         in_place: do it to ``path`` itself; nobody may have it open for writing.
         dry_run: with neither, only tell what would be done. False without either is refused.
         index_interval_bytes: the distance of index entries, which the files do not tell.
@@ -75,21 +76,43 @@ def recover(
     source = check_path(path)
     partitions, is_data_directory = _partitions_of(source)
     target = _target(source, output, in_place, dry_run)
-    report = RecoveryReport(output=target if output is not None else None, was_done=target is not None)
-    root = DataDirectory(source if target is None else target)
     _refuse(source, partitions, is_data_directory)
-    if target is not None and output is not None:
-        _copy(source, target, partitions if is_data_directory else [])
-    with _unlocked() if target is None else _locked(root.path, is_data_directory):
-        starts = root.load_log_starts() if is_data_directory else {}
-        for directory in partitions:
-            name = names.parse_partition_directory(directory.name)
-            where = root.path / directory.name if is_data_directory else root.path
-            start = 0 if name is None else starts.get((name.topic, name.partition), 0)
-            recover_one = _survey_one if target is None else _recover_one
-            report.partitions.append(recover_one(where, start, index_interval_bytes))
-        if is_data_directory and target is not None:
-            _cut_checkpoints(root, report.partitions)
+    report = RecoveryReport(output=target if output is not None else None, was_done=target is not None)
+    if target is None or in_place:
+        with _locked(source, is_data_directory) if in_place else _unlocked():
+            report.partitions = _recover_all(source, partitions, is_data_directory, in_place, index_interval_bytes)
+        return report
+    with Stage(target, source) as stage:
+        _copy(source, stage.root, partitions if is_data_directory else [])
+        with _locked(stage.root, is_data_directory):
+            found = _recover_all(stage.root, partitions, is_data_directory, True, index_interval_bytes)
+        stage.put_in_place()
+    report.partitions = [_moved(one, stage.root, target) for one in found]
+    return report
+
+
+def _recover_all(
+    root: Path, partitions: list[Path], is_data_directory: bool, is_done: bool, interval_bytes: int
+) -> list[LoadReport]:
+    """Recover the partitions of these names below ``root``, or the one that it is; only tell unless ``is_done``."""
+    files = DataDirectory(root)
+    starts = files.load_log_starts() if is_data_directory else {}
+    reports = []
+    for directory in partitions:
+        name = names.parse_partition_directory(directory.name)
+        where = root / directory.name if is_data_directory else root
+        start = 0 if name is None else starts.get((name.topic, name.partition), 0)
+        reports.append((_recover_one if is_done else _survey_one)(where, start, interval_bytes))
+    if is_data_directory and is_done:
+        _cut_checkpoints(files, reports)
+    return reports
+
+
+def _moved(report: LoadReport, root: Path, target: Path) -> LoadReport:
+    """The same, of a directory that has got its name since."""
+    report.directory = target / report.directory.relative_to(root)
+    if report.damage is not None:
+        report.damage = replace(report.damage, path=target / report.damage.path.relative_to(root))
     return report
 
 
@@ -150,7 +173,7 @@ def reindex(
 
     Args:
         path: a data directory, a partition's directory, or the ``.log`` of one segment.
-        output: write the index files into this new directory, laid out as ``path``.
+        output: write the index files into this new directory, laid out as ``path``; named when it is complete.
         in_place: replace those of ``path`` that differ.
         index_interval_bytes: bytes between entries.
 
@@ -173,13 +196,17 @@ def reindex(
         for base, path in take_partition_stock(directory).odd_logs.items():
             if only is None or base <= only:  # what a producer did before is read as well
                 raise odd_file_error(path)
+    if in_place:
+        with _locked(source, is_data_directory):
+            return [path for one in partitions for path in _reindex_one(one, None, index_interval_bytes, only)]
     written: list[Path] = []
-    with _locked(source, is_data_directory) if in_place else _unlocked():
+    with Stage(target, source) as stage:
         for directory in partitions:
-            where = target / directory.name if is_data_directory else target
+            where = stage.root / directory.name if is_data_directory else stage.root
             durable.make_directories(where)
-            written += _reindex_one(directory, None if in_place else where, index_interval_bytes, only)
-    return written
+            written += _reindex_one(directory, where, index_interval_bytes, only)
+        stage.put_in_place()
+    return [target / path.relative_to(stage.root) for path in written]
 
 
 def _base_offset_of(path: Path) -> int | None:

@@ -30,8 +30,8 @@ from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_reader import PartitionReader, Reach
 from mqstore.convert.partition_writer import finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
-from mqstore.convert.stage import Stage
 from mqstore.files import copying, durable
+from mqstore.files.stage import Stage
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE

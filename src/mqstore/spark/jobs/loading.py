@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from mqstore import errors, kernels
-from mqstore.convert.stage import Stage
 from mqstore.files import copying, durable
+from mqstore.files.stage import Stage
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.record import encode_blank

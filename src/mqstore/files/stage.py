@@ -37,7 +37,7 @@ class Stage:
         """Give the directory its name; from now on it is there after a crash, too."""
         if self._output.exists():
             self._output.rmdir()
-        self.root.rename(self._output)
+        durable.rename(self.root, self._output)
         durable.sync_directory(self._output.parent)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
