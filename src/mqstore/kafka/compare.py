@@ -22,6 +22,7 @@ from mqstore.kafka.lookup import BatchPlace
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
 from mqstore.kafka.view import KafkaView
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.checkpoints import decode_offsets
@@ -211,7 +212,9 @@ class _Side:
         self.name = name
         self.partition = partition
         self._common = common
-        self._batches: Iterator[BatchPlace] = partition.batches(*common, on_damage=self._note)
+        # One offset more than is compared: damage right behind is told, too.
+        end = min(common.end + 1, LONG_MAX)
+        self._batches: Iterator[BatchPlace] = partition.batches(common.start, end, on_damage=self._note)
         self.damage: BatchDamage | None = None
         self.batch: BatchPlace | None = None
         self.records: list[Record] = []
@@ -225,6 +228,9 @@ class _Side:
     def next_batch(self) -> None:
         """Go to the next batch, behind the present one."""
         self.batch = next(self._batches, None)
+        header = None if self.batch is None else self.batch.header
+        if header is not None and header.base_offset >= self._common.end and not header.is_wrapper:
+            self.batch = None
 
     def open_batch(self) -> None:
         """Look into the present batch."""
