@@ -301,3 +301,13 @@ def test_beside_a_live_writer(tmp_path: Path) -> None:
         assert document("stats", tmp_path / "data")["running"]
         assert document("check", tmp_path / "data")["summary"]["findings"] == 0
         run("reindex", tmp_path / "data", "--in-place", code=1)  # it is locked
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("--start", 3, "--end", 2), ("--begin-time", "2030-01-01", "--end-time", "2020-01-01")],
+    ids=["offsets", "times"],
+)
+def test_dump_of_what_ends_before_it_begins(golden_kafka: Path, asked: tuple[object, ...]) -> None:
+    run("dump", golden_kafka / "plain-0", *asked, code=2)
+    assert run("dump", golden_kafka / "plain-0", "--start", 2, "--end", 2).stdout == ""

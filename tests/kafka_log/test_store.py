@@ -592,6 +592,9 @@ class TestLifeCycle:
             assert {path.parent for path in synced} >= directories
             with pytest.raises(UsageError):
                 store.create_topics({"d": 1, "e/": 1})
+            for topics in (None, ["d"], "d", 1, {("d", 1)}):
+                with pytest.raises(UsageError):
+                    store.create_topics(topics)  # type: ignore[arg-type]
             assert store.topics() == {"a": [0, 1, 2], "b": [0], "c": [0]}
             store.put_batch([KafkaMessage("a", b"x", partition=2), KafkaMessage("c", b"y")])
             assert [record.value for record in store.get("c").messages] == [b"y"]

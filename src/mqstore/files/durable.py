@@ -242,7 +242,11 @@ def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 def replace_file(path: Path, data: bytes) -> None:
     """Put ``data`` in place of file ``path`` so that a crash leaves the old content or the new, never a mix.
 
-    The temporary file lies in the same directory: a rename does not cross devices.
+    The temporary file lies in the same directory: a rename does not cross devices. A failure removes it; a kill leaves
+    it, as ``.NAME.XXXXXXXX.tmp``.
+
+    Raises:
+        DiskFullError, StoreIOError: the old content is in place.
     """
     temporary = ""
     try:
@@ -254,9 +258,11 @@ def replace_file(path: Path, data: bytes) -> None:
         finally:
             os.close(fd)
         os.rename(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise errors.from_os_error(error, "replace file", path) from error
+        if isinstance(error, OSError) and not isinstance(error, errors.MqstoreError):
+            raise errors.from_os_error(error, "replace file", path) from error
+        raise
     sync_directory(path.parent)

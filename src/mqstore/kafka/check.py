@@ -15,7 +15,7 @@ from mqstore.kafka.leftovers import SwapSegment
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.stock import PartitionStock
+from mqstore.kafka.stock import PartitionStock, take_data_directory_stock
 from mqstore.kafka.transactions import load_snapshot
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.kafka import names
@@ -25,6 +25,9 @@ from mqstore.layout.kafka.names import FileKind, FileStage
 Report = Callable[[Finding], None]
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+_TEMPORARY = "left by a writer that was stopped while it replaced a small file, or is at it now"
+_REMOVED_AT_START = "the next start of a writer removes it"
 
 
 def check(path: str | os.PathLike[str]) -> list[Finding]:
@@ -111,6 +114,8 @@ class _PartitionCheck:
                       repair=errors.HINT_FOREIGN)  # fmt: skip
         for path in stock.foreign:
             self._add(Severity.NOTE, "log", path, "a name that belongs to no segment", repair="move it away")
+        for path in stock.temporaries:
+            self._add(Severity.NOTE, "log", path, _TEMPORARY, repair=_REMOVED_AT_START)
         for file in stock.leftovers:
             path = stock.directory / file.name
             self._add(Severity.NOTE, "log", path, "left by a deletion or a cleaning",
@@ -201,6 +206,8 @@ def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int,
     if view.was_aborted:
         report(Finding(Severity.NOTE, "checkpoint", str(view.path), None, "open for writing, or not stopped cleanly",
                        None, None, "the next start of a writer recovers it"))  # fmt: skip
+    for path in take_data_directory_stock(view.path).temporaries:
+        report(Finding(Severity.NOTE, "checkpoint", str(path), None, _TEMPORARY, None, None, _REMOVED_AT_START))
     for directory, state in view.suspended_partitions():
         report(Finding(Severity.NOTE, "log", str(directory), None, f"a partition that is set aside: {state.value}",
                        None, None, "nothing needs to be done"))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import uuid
@@ -11,6 +12,7 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.whole import mode_of, read_whole
+from mqstore.kafka.stock import take_data_directory_stock
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import (
     TopicPartition,
@@ -52,6 +54,12 @@ class DataDirectory:
     def set_clean_marker(self) -> None:
         """Note a clean stop: the last thing a writer does."""
         durable.replace_file(self.path / names.CLEAN_SHUTDOWN, encode_clean_shutdown())
+
+    def remove_temporaries(self) -> None:
+        """Remove what a writer left that was stopped while it replaced a small file; those of partitions are theirs."""
+        for path in take_data_directory_stock(self.path).temporaries:
+            _log.info("removing what a stopped writer left: %s", path)
+            durable.remove_file(path)
 
     def load_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """One of the four ``*-offset-checkpoint`` files; empty, with a warning, when it is damaged."""
@@ -134,15 +142,26 @@ def make_partitions(directories: Mapping[Path, uuid.UUID]) -> set[Path]:
 
     Returns those that were not there before; the others get an id alone.
     """
+    temporaries = {
+        path: path.with_name(f"{path.name}.tmp") for path in (one / names.PARTITION_METADATA for one in directories)
+    }
+    try:
+        return _make_partitions(directories, temporaries)
+    except BaseException:
+        with contextlib.suppress(errors.MqstoreError):
+            for temporary in temporaries.values():
+                durable.remove_file(temporary)
+        raise
+
+
+def _make_partitions(directories: Mapping[Path, uuid.UUID], temporaries: Mapping[Path, Path]) -> set[Path]:
     made = set()
-    temporaries = {}
     for directory, topic_id in directories.items():
         if durable.make_directory(directory):
             made.add(directory)
             for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
                 os.close(durable.create_file(directory / names.segment_file_name(0, kind), 0))
-        path = directory / names.PARTITION_METADATA
-        temporaries[path] = temporary = path.with_name(f"{path.name}.tmp")
+        temporary = temporaries[directory / names.PARTITION_METADATA]
         fd = durable.create_file(temporary, 0)
         try:
             durable.write_at(fd, encode_topic_id(topic_id), 0, temporary)

@@ -178,6 +178,10 @@ class PartitionLoader:
         return segments, log_end
 
     def _finish_leftovers(self, stock: PartitionStock, leftovers: Leftovers) -> tuple[PartitionStock, list[Segment]]:
+        for path in stock.temporaries:
+            _log.info("removing what a stopped writer left: %s", path)
+            durable.remove_file(path)
+            self._has_new_names = True
         self.report.finished = leftovers.count
         if leftovers.count:
             self._has_new_names = True

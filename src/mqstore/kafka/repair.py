@@ -104,6 +104,7 @@ def _recover_all(
         start = 0 if name is None else starts.get((name.topic, name.partition), 0)
         reports.append((_recover_one if is_done else _survey_one)(where, start, interval_bytes))
     if is_data_directory and is_done:
+        files.remove_temporaries()
         _cut_checkpoints(files, reports)
     return reports
 

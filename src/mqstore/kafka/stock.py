@@ -29,6 +29,7 @@ class PartitionStock:
         leftovers: files that are on their way in or out.
         odd: paths under a segment file's name that are no regular files.
         foreign: paths whose names mean nothing here.
+        temporaries: files that were to replace a small one, whose writer was stopped before, or is at it now.
     """
 
     directory: Path
@@ -36,6 +37,7 @@ class PartitionStock:
     leftovers: list[SegmentFile] = field(default_factory=list)
     odd: list[Path] = field(default_factory=list)
     foreign: list[Path] = field(default_factory=list)
+    temporaries: list[Path] = field(default_factory=list, compare=False)
 
     @property
     def logs(self) -> list[int]:
@@ -63,11 +65,12 @@ class PartitionStock:
 
 @dataclass
 class DataDirectoryStock:
-    """What a data directory holds: live partitions, directories on their way in or out, and foreign ones."""
+    """What a data directory holds: live partitions, directories on their way in or out, foreign ones, temporaries."""
 
     partitions: dict[tuple[str, int], Path]
     others: list[tuple[Path, PartitionName]]
     foreign: list[Path]
+    temporaries: list[Path]
 
 
 def take_partition_stock(directory: Path) -> PartitionStock:
@@ -80,7 +83,9 @@ def take_partition_stock(directory: Path) -> PartitionStock:
     for entry in _scan(directory):
         parsed = names.parse_segment_file(entry.name)
         path = directory / entry.name
-        if parsed is None:
+        if names.is_temporary(entry.name) and _is_file(entry):
+            found.temporaries.append(path)
+        elif parsed is None:
             if not _is_known(entry.name):
                 found.foreign.append(path)
         elif not _is_file(entry):
@@ -108,18 +113,21 @@ def take_data_directory_stock(path: Path) -> DataDirectoryStock:
     Raises:
         StoreIOError: it could not be read.
     """
-    partitions, others, foreign = {}, [], []
+    found = DataDirectoryStock({}, [], [], [])
     for entry in _scan(path):
         if not _is_directory(entry):
+            if names.is_temporary(entry.name):
+                found.temporaries.append(path / entry.name)
             continue
         name = names.parse_partition_directory(entry.name)
         if name is None:
-            foreign.append(path / entry.name)
+            found.foreign.append(path / entry.name)
         elif name.state is PartitionState.LIVE:
-            partitions[name.topic, name.partition] = path / entry.name
+            found.partitions[name.topic, name.partition] = path / entry.name
         else:
-            others.append((path / entry.name, name))
-    return DataDirectoryStock(dict(sorted(partitions.items())), others, foreign)
+            found.others.append((path / entry.name, name))
+    found.partitions = dict(sorted(found.partitions.items()))
+    return found
 
 
 def _scan(directory: Path) -> list[os.DirEntry[str]]:

@@ -100,6 +100,7 @@ class KafkaStore(StoreWriter):
             self._load(*where, stock, is_clean, recovery_points.get(where, 0))
         if not has_meta_properties:
             self._files.save_meta_properties(self.config.node_id)
+        self._files.remove_temporaries()
         self._files.remove_clean_marker()  # loading can be broken off and done again
         for path, name in found.others:
             if name.state is PartitionState.DELETE:
@@ -144,9 +145,15 @@ class KafkaStore(StoreWriter):
         """:meth:`create_topic` for many, by name; the fastest way to thousands, as the device is waited for less often.
 
         Raises:
-            UsageError: a name or a number cannot be. Nothing was made.
+            UsageError: a name or a number cannot be, or ``topics`` is no mapping. Nothing was made.
         """
         self._check_open()
+        given: object = topics
+        if not isinstance(given, Mapping):
+            raise errors.UsageError(
+                "topics are given with their numbers of partitions", expected="{'name': number or None}",
+                found=repr(topics)[:80],
+            )  # fmt: skip
         wanted = []
         for topic, partitions in topics.items():
             count = self.config.num_partitions if partitions is None else partitions

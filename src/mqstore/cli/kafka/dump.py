@@ -77,6 +77,11 @@ def run(
         control,
         committed,
     )
+    if wanted.start > wanted.end or wanted.begin_ms > wanted.end_ms:
+        raise errors.UsageError(
+            "what is asked for begins behind its end",
+            found=f"{start} to {end}" if wanted.start > wanted.end else f"{begin_time} to {end_time}",
+        )
     damages = Damages(skip_damage)
     with KafkaView(path) as view:
         found = wanted_partitions(view, topic, partition)

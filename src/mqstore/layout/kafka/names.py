@@ -22,6 +22,10 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
+_REPLACED: Final = {
+    CLEAN_SHUTDOWN, META_PROPERTIES, RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS, LEADER_EPOCHS,
+    PARTITION_METADATA,
+}  # fmt: skip
 _MAX_NAME: Final = 255
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
@@ -137,6 +141,23 @@ def segment_file_name(offset: int, kind: FileKind, stage: FileStage = FileStage.
     if not 0 <= offset <= LONG_MAX:
         raise UsageError("a segment cannot start at this offset", expected=f"0..{LONG_MAX}", found=offset)
     return SegmentFile(offset, kind, stage).name
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file was to replace one of a data directory, and its writer was stopped before it did.
+
+    A broker calls it ``NAME.tmp``, this package ``.NAME.XXXXXXXX.tmp`` as well. Other names on ``.tmp`` are somebody's.
+    """
+    plain = name.removesuffix(".tmp")
+    if plain == name:
+        return False
+    inner = plain[1:].rpartition(".")[0] if plain.startswith(".") else ""
+    return any(one in _REPLACED or _is_derived(one) for one in (plain, inner))
+
+
+def _is_derived(name: str) -> bool:
+    file = parse_segment_file(name)
+    return file is not None and file.kind is not FileKind.LOG
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
