@@ -37,6 +37,10 @@ class BatchPlace(NamedTuple):
     header: BatchHeader
     buffer: bytes
 
+    def to_damage(self) -> BatchDamage:
+        """That this batch cannot stand where it does."""
+        return BatchDamage(self.segment.path(), self.position, "base offset out of order", self.header.size)
+
 
 def floor_segment(segments: Sequence[Segment], offset: int) -> int:
     """Number of the segment with the largest base offset not above ``offset``; 0 when there is none."""
@@ -68,6 +72,7 @@ def batches_from(
     """
     first = floor_segment(segments, offset)
     is_stopped = False
+    order = _Order()
 
     def note(damage: BatchDamage) -> bool:
         nonlocal is_stopped
@@ -81,10 +86,35 @@ def batches_from(
         for position, header, buffer in segment.headers(
             start, check_crc=on_damage is not raise_at_damage, on_damage=note
         ):
-            if header.last_offset >= offset:
-                yield BatchPlace(segment, position, header, buffer)
+            place = BatchPlace(segment, position, header, buffer)
+            odd = order.odd_one(place)
+            if odd is not None and not note(odd.to_damage()):
+                return
+            if odd is not place and header.last_offset >= offset:
+                yield place
         if is_stopped:  # the log ends here, the following segments included
             return
+
+
+class _Order:
+    """Watches that offsets ascend: no checksum covers a batch's base offset, so that only its neighbours tell."""
+
+    def __init__(self) -> None:
+        self._last: BatchPlace | None = None
+        self._end_before_last = -1
+
+    def odd_one(self, place: BatchPlace) -> BatchPlace | None:
+        """The batch whose offset is wrong: ``place``, or the one before it; None when both may be right."""
+        last = self._last
+        if last is not None and place.header.base_offset <= last.header.last_offset:
+            if place.header.base_offset <= self._end_before_last:
+                return place
+            self._last = place
+            return last
+        if last is not None:
+            self._end_before_last = last.header.last_offset
+        self._last = place
+        return None
 
 
 def find_batch(segments: Sequence[Segment], offset: int) -> BatchPlace | None:

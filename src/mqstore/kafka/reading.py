@@ -38,12 +38,14 @@ class LogRange:
 
     def batches(self, offset: int, on_damage: Reporter = raise_at_damage) -> Iterator[BatchPlace]:
         """The batches from the one that holds ``offset`` on that begin before the end."""
+        is_behind = False
         for place in batches_from(self.segments, max(offset, self.start), on_damage):
-            if place.header.base_offset >= self.end:
-                if place.header.is_wrapper:  # it tells its last offset alone: its first may lie before the end
-                    yield place
+            was_behind, is_behind = is_behind, place.header.base_offset >= self.end
+            # One that is behind may be so by a flipped bit, which the next one shows.
+            if was_behind and is_behind:
                 return
-            yield place
+            if not is_behind or place.header.is_wrapper:  # which tells its last offset alone: its first may be before
+                yield place
 
     def record_batches(
         self, offset: int, on_damage: Reporter = raise_at_damage
