@@ -30,7 +30,7 @@ lint: $(VENV)/.installed ## Style, formatting, types
 bench: $(VENV)/.installed ## Measure beside the real store
 	@$(BIN)/python bench/run.py
 
-bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 10 minutes)
+bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 15 minutes)
 	@$(BIN)/mqstore bench layouts --output bench/results
 
 crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 2,000 kills (about an hour)

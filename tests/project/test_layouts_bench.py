@@ -84,3 +84,35 @@ def test_what_cannot_be_measured(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "layouts.json").write_text("{}")
     found = run(*words, "--output", tmp_path, code=2)
     assert found["error"]["type"] == UsageError.__name__
+
+
+def tables(page: Path) -> dict[str, list[dict[str, str]]]:
+    """Every table of a page, as rows by column name, under the last line of text before it."""
+    found: dict[str, list[dict[str, str]]] = {}
+    text, names = "", []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            text, names = (line or text), []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not names:
+            names = cells
+        elif not set(line) <= set("|-:"):
+            found.setdefault(text, []).append(dict(zip(names, cells, strict=True)))
+    return found
+
+
+def test_the_page_tells_what_was_measured() -> None:
+    """Each figure in a table of the page is in the report, under the same column, for the same layout and topics."""
+    root = Path(__file__).parents[2]
+    without, barriers = (
+        {(row["layout"], row["topics"]): row for row in rows}
+        for rows in tables(root / "bench/results/layouts.md").values()
+    )
+    told = {text: rows for text, rows in tables(root / "docs/layouts.md").items() if "layout" in rows[0]}
+    assert len(told) == 4
+    for text, rows in told.items():
+        measured = barriers if text.startswith("With a barrier") else without
+        for row in rows:
+            there = measured[row["layout"], row["topics"]]
+            assert {name: there[name] for name in row} == row, text
