@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import keyword
 import logging
 import os
 import sys
@@ -26,8 +27,13 @@ COMMANDS = (
 )  # fmt: skip
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
-KAFKA_COMMANDS = ("stats", "dump", "check", "compare", "reindex", "recover", "convert")
+KAFKA_COMMANDS = ("stats", "dump", "dump-log", "import", "check", "compare", "reindex", "recover", "convert")
 """Those for Kafka's layout, behind ``mqstore kafka``; each is a module of :mod:`mqstore.cli.kafka`."""
+
+KAFKA_ALIASES = dict.fromkeys(
+    ("kafka-dump-log", "kafka-dump-log.sh", "DumpLogSegments", "kafka.tools.DumpLogSegments"), "dump-log"
+)
+"""The names that Kafka itself has for one of them; they work with and without ``kafka`` before them."""
 
 BENCH_COMMANDS = ("layouts",)
 """The benchmarks, behind ``mqstore bench``; each is a module of :mod:`mqstore.cli.bench`."""
@@ -54,6 +60,8 @@ def build_app() -> typer.Typer:
         "The same for data directories of Apache Kafka: no broker is asked, nothing is changed unless told to.",
     )  # fmt: skip
     _add_group(app, "bench", BENCH_COMMANDS, "Measure stores on this machine.")
+    for name, own in KAFKA_ALIASES.items():
+        app.command(name, hidden=True)(_guarded(_module("mqstore.cli.kafka", own).run, EXIT_FAILURE))
     for name, run in mqadmin.COMMANDS.items():
         app.command(name, hidden=True)(_guarded(run, EXIT_FAILURE))
     group = typer.Typer(
@@ -80,17 +88,25 @@ class _AnyCase(TyperGroup):
 
 
 def _add_group(app: typer.Typer, name: str, commands: Sequence[str], help: str) -> None:
-    group = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(cls=_AnyCase, help=help, no_args_is_help=True, rich_markup_mode=None)
     # A group of one command is a group, too.
     group.callback()(lambda: None)
     _add_commands(group, f"mqstore.cli.{name}", commands)
+    for other, own in KAFKA_ALIASES.items() if name == "kafka" else ():
+        group.command(other, hidden=True)(_guarded(_module("mqstore.cli.kafka", own).run, EXIT_FAILURE))
     app.add_typer(group, name=name)
 
 
 def _add_commands(app: typer.Typer, package: str, names: Sequence[str]) -> None:
     for name in names:
-        module = importlib.import_module(f"{package}.{name}")
+        module = _module(package, name)
         app.command(name)(_guarded(module.run, getattr(module, "EXIT_COULD_NOT_LOOK", EXIT_FAILURE)))
+
+
+def _module(package: str, command: str) -> Any:
+    """The module of a command: no module can be called as a word of the language, or with a dash."""
+    name = command.replace("-", "_")
+    return importlib.import_module(f"{package}.{name}_" if keyword.iskeyword(name) else f"{package}.{name}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -158,4 +174,4 @@ def main() -> None:
     build_app()()
 
 
-__all__ = ["BENCH_COMMANDS", "COMMANDS", "KAFKA_COMMANDS", "Output", "build_app", "main"]
+__all__ = ["BENCH_COMMANDS", "COMMANDS", "KAFKA_ALIASES", "KAFKA_COMMANDS", "Output", "build_app", "main"]

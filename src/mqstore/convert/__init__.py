@@ -6,9 +6,20 @@
 Nothing is lost that the report does not tell (docs/kafka.md, "Moving data").
 """
 
+from mqstore.convert.from_lines import ImportReport, from_lines
 from mqstore.convert.into_kafka import to_kafka
 from mqstore.convert.into_rocketmq import to_rocketmq
 from mqstore.convert.options import Aborted, ConvertOptions
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 
-__all__ = ["Aborted", "ConversionReport", "ConvertOptions", "Loss", "PartitionReport", "to_kafka", "to_rocketmq"]
+__all__ = [
+    "Aborted",
+    "ConversionReport",
+    "ConvertOptions",
+    "ImportReport",
+    "Loss",
+    "PartitionReport",
+    "from_lines",
+    "to_kafka",
+    "to_rocketmq",
+]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import sys
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,16 +21,16 @@ from mqstore.cli.kafka.options import (
     TopicOption,
     parse_key,
 )
-from mqstore.cli.kafka.rows import batch_json, batch_line, record_json, record_line
+from mqstore.cli.kafka.rows import batch_json, batch_line, content_json, content_line, record_json, record_line
 from mqstore.cli.kafka.small_files import rows_of
 from mqstore.cli.options import FormatOption, parse_time
-from mqstore.cli.output import Format, Output, make_output
+from mqstore.cli.output import Format, make_output
 from mqstore.kafka.damage import BatchDamage
-from mqstore.kafka.lookup import BatchPlace
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.record import Record
 
 
@@ -50,6 +50,15 @@ def run(
         bool, typer.Option("--committed", help="Only what a read_committed consumer is shown.")
     ] = False,
     batches: Annotated[bool, typer.Option("--batches", help="Print batches, not their records.")] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="With --batches: the records of each batch behind it.")
+    ] = False,
+    skip_record_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Of records only key, value and headers.")
+    ] = False,
+    as_text: Annotated[
+        bool, typer.Option("--as-text", help="In JSON, keys and values that are UTF-8 as text: keyText, valueText.")
+    ] = False,
     limit: Annotated[int | None, typer.Option("--max", "-m", min=1, help="At most this many lines.")] = None,
     skip_damage: SkipDamageOption = False,
     format: FormatOption = Format.text,
@@ -57,14 +66,17 @@ def run(
     """Print the records of a Kafka log, or its batches: one line, or one JSON object, for each.
 
     PATH may also be a single .log, .index, .timeindex, .txnindex, .snapshot or checkpoint file. Records of
-    __consumer_offsets and __transaction_state are decoded. Damage is told on standard error and ends the partition's
-    dump, with exit code 1.
+    __consumer_offsets and __transaction_state are decoded. What is said of a batch stands with --batches, once.
+    Where --max cuts, standard error tells where to go on. Damage is told there, too, and ends the partition's dump,
+    with exit code 1.
     """
     output = make_output(format)
     rows = rows_of(path)
     if rows is not None:
-        for row in rows:
+        for row in rows[:limit]:
             output.row(row, " ".join(f"{name}={value}" for name, value in row.items()))
+        if limit is not None and len(rows) > limit:
+            _tell(f"cut at --max {limit}: {len(rows) - limit} more entries")
         return 0
     wanted = Wanted(
         start or 0,
@@ -83,36 +95,68 @@ def run(
             found=f"{start} to {end}" if wanted.start > wanted.end else f"{begin_time} to {end_time}",
         )
     damages = Damages(skip_damage)
+    style = _Style(batches, records or not batches, skip_record_metadata, as_text)
     with KafkaView(path) as view:
-        found = wanted_partitions(view, topic, partition)
-        lines = _batch_lines(output, found, wanted, damages) if batches else _records(output, found, wanted, damages)
-        for _ in itertools.islice(lines, limit):
-            pass
+        lines = _lines(wanted_partitions(view, topic, partition), wanted, damages, style)
+        for number, line in enumerate(lines):
+            if number == limit:
+                _tell(
+                    f"cut at --max {limit}: go on with --topic {line.topic} --partition {line.partition} "
+                    f"--start {line.offset}, then with the partitions behind it"
+                )
+                break
+            output.row(line.row, line.text)
     return 1 if damages.count else 0
 
 
-def _batch_lines(
-    output: Output, partitions: list[PartitionView], wanted: Wanted, damages: Damages
-) -> Iterator[BatchPlace]:
-    """Print the wanted batches, one at each step."""
-    for one in partitions:
-        for place in wanted_batches(one, wanted, damages):
-            output.row(batch_json(one.topic, one.partition, place), batch_line(one.topic, one.partition, place))
-            yield place
+def _tell(text: str) -> None:
+    sys.stdout.flush()  # what was cut comes first where both streams go to one place
+    sys.stderr.write(f"{text}\n")
 
 
-def _records(output: Output, partitions: list[PartitionView], wanted: Wanted, damages: Damages) -> Iterator[Record]:
-    """Print the wanted records, one at each step."""
+class _Style(NamedTuple):
+    """What is printed of a log, and how."""
+
+    batches: bool
+    records: bool
+    only_content: bool
+    as_text: bool
+
+
+class _Line(NamedTuple):
+    """One line of output, and the offset of what it is about."""
+
+    topic: str
+    partition: int
+    offset: int
+    row: dict[str, Any]
+    text: str
+
+
+def _lines(partitions: list[PartitionView], wanted: Wanted, damages: Damages, style: _Style) -> Iterator[_Line]:
+    """What is wanted of the partitions, in order."""
     for one in partitions:
+        names = one.topic, one.partition
         for place in wanted_batches(one, wanted, damages):
+            header = place.header
+            if style.batches:
+                yield _Line(*names, header.base_offset, batch_json(*names, place), batch_line(*names, place))
+            if not style.records:
+                continue
             try:
-                records = records_of(place.segment, place.position, place.header, place.buffer)
+                records = records_of(place.segment, place.position, header, place.buffer)
             except errors.CorruptBatchError as error:
                 damage = BatchDamage(place.segment.path(), place.position, str(error.found or error.message))
                 if damages(damage):
                     continue
                 break
-            names = one.topic, one.partition
             for record in filter(wanted.wants_record, records):
-                output.row(record_json(*names, place.header, record), record_line(*names, place.header, record))
-                yield record
+                yield _record_line(one, header, record, style)
+
+
+def _record_line(partition: PartitionView, header: BatchHeader, record: Record, style: _Style) -> _Line:
+    names = partition.topic, partition.partition
+    if style.only_content:
+        return _Line(*names, record.offset, content_json(record, as_text=style.as_text), content_line(record))
+    row = record_json(*names, header, record, as_text=style.as_text)
+    return _Line(*names, record.offset, row, record_line(*names, header, record))

@@ -62,31 +62,48 @@ def batch_line(topic: str, partition: int, place: BatchPlace) -> str:
     )
 
 
-def record_json(topic: str, partition: int, header: BatchHeader, record: Record) -> dict[str, Any]:
-    """A record with what its batch says of it; keys, values and those of headers are bytes."""
+def record_json(
+    topic: str, partition: int, header: BatchHeader, record: Record, *, as_text: bool = False
+) -> dict[str, Any]:
+    """A record, but for what its batch says of all its records: see :func:`batch_json`.
+
+    Keys, values and those of headers are bytes. With ``as_text`` those that are UTF-8 are text, under names that end
+    in ``Text``.
+    """
     row: dict[str, Any] = {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "timestampType": TIMESTAMP_TYPES[TimestampType(record.timestamp_type)],
-        "key": record.key,
-        "value": record.value,
-        "headers": [{"key": name, "value": value} for name, value in record.headers],
+        **content_json(record, as_text=as_text),
         "batchBaseOffset": header.base_offset,
-        "codec": header.codec.name.lower(),
-        "producerId": header.producer_id,
-        "producerEpoch": header.producer_epoch,
         "sequence": record.sequence,
-        "leaderEpoch": header.leader_epoch,
-        "transactional": header.is_transactional,
-        "control": header.is_control,
     }
     if header.is_control:
         row["controlType"], row["coordinatorEpoch"] = control_of(record)
     elif internal_topics.is_internal(topic):
         row["decoded"] = decoded(topic, record)
     return row
+
+
+def content_json(record: Record, *, as_text: bool = False) -> dict[str, Any]:
+    """What the producer put into a record: key, value and headers."""
+    headers = [{"key": name, **_bytes_json("value", value, as_text)} for name, value in record.headers]
+    return {
+        **_bytes_json("key", record.key, as_text),
+        **_bytes_json("value", record.value, as_text),
+        "headers": headers,
+    }
+
+
+def _bytes_json(name: str, data: bytes | None, as_text: bool) -> dict[str, bytes | str | None]:
+    if as_text and data is not None:
+        try:
+            return {f"{name}Text": data.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {name: data}
 
 
 def record_line(topic: str, partition: int, header: BatchHeader, record: Record) -> str:
@@ -99,7 +116,12 @@ def record_line(topic: str, partition: int, header: BatchHeader, record: Record)
         found = decoded(topic, record)
         if found is not None:
             return f"{place} {found['kind']} {_pairs(found['key'])} -> {_pairs(found['value'])}"
-    return f"{place} {_text(record.key)} {_text(record.value)}"
+    return f"{place} {content_line(record)}"
+
+
+def content_line(record: Record) -> str:
+    """Key and value for people."""
+    return f"{_text(record.key)} {_text(record.value)}"
 
 
 def _text(value: bytes | None) -> str:
