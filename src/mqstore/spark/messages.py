@@ -1,4 +1,4 @@
-"""The ``messages`` view: every record of the commit log as a row, with no look at queues or index."""
+"""The ``messages`` view: every record of the commit log as a row."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from mqstore.errors import CorruptFileError
+from mqstore.spark import pushed
 from mqstore.spark.columns import SCHEMA, message_batches
+from mqstore.spark.key_places import Places, read_places
 from mqstore.spark.options import ReadOptions
+from mqstore.spark.planning import Piece, plan_store
+from mqstore.spark.queue_reading import read_queue_split
+from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.selection import Selection
-from mqstore.spark.splits import Split, SplitPolicy, open_log, plan_splits, read_split, split_bytes_for
+from mqstore.spark.splits import SplitPolicy, open_log, read_split
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.tables import TableView
-from mqstore.store.log_reader import Chunk
+from mqstore.store.log_reader import Chunk, LogReader
 from mqstore.store.view import StoreView
 
 
@@ -21,47 +28,52 @@ class MessagesView(TableView):
     """See the module."""
 
     schema = SCHEMA
+    pushable = pushed.COLUMNS
+    bytes_read = 0
+    """Bytes of the records that this process has gone through."""
 
-    def plan(self) -> list[list[Split]]:
-        """The splits that together are the table, in log order, one a part unless ``maxPartitions`` asks for fewer.
+    def plan(self) -> list[list[Piece]]:
+        """The pieces that together are the table, one a part unless ``maxPartitions`` asks for fewer.
 
         Raises:
             CorruptFileError: log files overlap; or, under ``failOnDataLoss``, one is missing or an offset asked for is
                 no longer there.
         """
-        splits = []
+        pieces: list[Piece] = []
         for store in self.stores:
             if self.options.fail_on_data_loss:
                 check_starting_offsets(store, self.options)
-            splits += plan_store(store, self.options, len(self.stores))
-        return grouped(splits, self.options.max_partitions)
+            pieces += plan_store(store, self.options, self.selection(store), len(self.stores))
+        return grouped(pieces, self.options.max_partitions)
 
-    def read(self, part: list[Split]) -> Iterator[Any]:
+    def read(self, part: list[Piece]) -> Iterator[Any]:
         """The rows of one part as Arrow record batches."""
-        for store, splits in itertools.groupby(part, lambda split: split.store):
+        policy = SplitPolicy.of(self.options)
+        for store, pieces in itertools.groupby(part, lambda piece: piece.store):
             selection = self.selection(store)
             log = open_log(store)
             try:
-                for split in splits:
-                    for chunk in read_split(log, split, SplitPolicy.of(self.options)):
+                for piece in pieces:
+                    for chunk in read_piece(log, piece, policy):
+                        self.bytes_read += int(np.frombuffer(chunk.columns.size, np.int32).sum())
                         yield from select_batches(chunk, self.columns, selection, store.broker_name)
             finally:
                 log.close()
 
 
-def grouped(splits: Sequence[Split], max_groups: int | None) -> list[list[Split]]:
-    """Neighbouring splits together, so that there are at most ``max_groups`` groups of about equal number."""
-    size = 1 if max_groups is None else max(1, -(-len(splits) // max_groups))
-    return [list(splits[first : first + size]) for first in range(0, len(splits), size)]
+def read_piece(log: LogReader, piece: Piece, policy: SplitPolicy) -> Iterator[Chunk]:
+    """The records of a piece of the store that ``log`` is of; of a split also others than the wanted ones."""
+    if isinstance(piece, QueueSplit):
+        return read_queue_split(piece, policy)
+    if isinstance(piece, Places):
+        return read_places(log, piece, policy)
+    return read_split(log, piece, policy)
 
 
-def plan_store(store: StoreRef, options: ReadOptions, store_count: int = 1) -> list[Split]:
-    """The splits of one store under ``splitBytes`` and ``minPartitions``."""
-    log = open_log(store)
-    log_bytes = log.inventory.end - log.min_offset
-    log.close()
-    size = split_bytes_for(log_bytes, options.split_bytes, -(-options.min_partitions // store_count))
-    return plan_splits(store, size, options.fail_on_data_loss)
+def grouped(pieces: Sequence[Piece], max_groups: int | None) -> list[list[Piece]]:
+    """Neighbouring pieces together, so that there are at most ``max_groups`` groups of about equal number."""
+    size = 1 if max_groups is None else max(1, -(-len(pieces) // max_groups))
+    return [list(pieces[first : first + size]) for first in range(0, len(pieces), size)]
 
 
 def select_batches(chunk: Chunk, columns: Sequence[str], selection: Selection, broker_name: str) -> Iterator[Any]:

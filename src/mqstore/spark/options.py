@@ -18,7 +18,7 @@ _STREAM_ONLY: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions", "keys", "plan")
 NAMES: Final = (
     "path",
     "paths",
@@ -35,6 +35,8 @@ NAMES: Final = (
     "maxPartitions",
     "splitBytes",
     "where",
+    "keys",
+    "plan",
     "onCorruptRecord",
     "verifyChecksum",
     "columns",
@@ -53,6 +55,17 @@ class OnCorruptRecord(str, enum.Enum):
     """Go on with the next sound record."""
     KEEP = "keep"
     """As ``skip``, but give records of which only the body's checksum is wrong."""
+
+
+class Plan(str, enum.Enum):
+    """How a batch gets at the messages it wants."""
+
+    AUTO = "auto"
+    """By queues or the index where that means fewer bytes, else through the log."""
+    SCAN = "scan"
+    """Through the log."""
+    QUEUES = "queues"
+    """By queues or the index wherever they can be trusted."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,8 @@ class ReadOptions:
     max_partitions: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     where: str | None = None
+    keys: frozenset[str] | None = None
+    plan: Plan = Plan.AUTO
     on_corrupt_record: OnCorruptRecord = OnCorruptRecord.FAIL
     verify_checksum: bool = True
     columns: tuple[str, ...] | None = None
@@ -136,6 +151,8 @@ class ReadOptions:
             max_partitions=values.whole(options, "maxPartitions"),
             split_bytes=values.whole(options, "splitBytes") or DEFAULT_SPLIT_BYTES,
             where=options.get("where"),
+            keys=frozenset(values.names(options["keys"], "keys")) if "keys" in options else None,
+            plan=Plan(values.word(options, "plan", tuple(Plan))),
             on_corrupt_record=_on_corrupt_record(options.get("onCorruptRecord", "fail")),
             verify_checksum=values.truth(options, "verifyChecksum", True),
             columns=tuple(values.names(options["columns"], "columns")) if "columns" in options else None,

@@ -11,9 +11,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    EqualTo,
     Filter,
-    In,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -109,7 +107,7 @@ class Reader(DataSourceReader):
 
 
 class PushingReader(Reader):
-    """A reader that also takes filters on ``topic`` and ``queueId`` over from Spark."""
+    """A reader that also takes filters over from Spark: those that can be looked at before rows are made."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take what can be looked at before rows are made; give back the rest."""
@@ -118,19 +116,10 @@ class PushingReader(Reader):
                 yield one
 
     def _take(self, one: Filter) -> bool:
-        if isinstance(one, EqualTo):
-            values = frozenset([one.value])
-        elif isinstance(one, In):
-            values = frozenset(one.value)
-        else:
+        pushed = self._table.pushed.taking(one, self._table.pushable)
+        if pushed is None:
             return False
-        table = self._table
-        if one.attribute == ("topic",):
-            table.topics = values if table.topics is None else table.topics & values
-        elif one.attribute == ("queueId",):
-            table.queue_ids = values if table.queue_ids is None else table.queue_ids & values
-        else:
-            return False
+        self._table.pushed = pushed
         return True
 
 

@@ -10,13 +10,16 @@ each split checks that the next one could not be led astray.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry, ProblemKind
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
+from mqstore.layout.record import Record
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
@@ -69,21 +72,29 @@ def plan_splits(store: StoreRef, split_bytes: int, fail_on_data_loss: bool = Tru
     """
     log = open_log(store)
     try:
-        _check_files(log, fail_on_data_loss)
-        end = readable_end(log)
-        size = log.inventory.size_bytes
-        if size and (end - log.min_offset) // split_bytes > _MAX_SPLITS:
-            raise errors.UsageError(
-                f"more than {_MAX_SPLITS} splits", path=store.path, found=f"splitBytes {split_bytes}",
-                hint="give a larger splitBytes",
-            )  # fmt: skip
-        return [
-            Split(store, begin, min(begin + split_bytes, entry.start + entry.length, end))
-            for entry in log.inventory.entries
-            for begin in range(entry.start, min(end, entry.start + entry.length), split_bytes)
-        ]
+        check_files(log, fail_on_data_loss)
+        return split_ranges(store, log, [(log.min_offset, readable_end(log))], split_bytes)
     finally:
         log.close()
+
+
+def split_ranges(store: StoreRef, log: LogReader, ranges: Sequence[tuple[int, int]], split_bytes: int) -> list[Split]:
+    """Splits of at most ``split_bytes`` that together hold the records that start in ``ranges``.
+
+    Raises:
+        UsageError: they would be too many.
+    """
+    if sum(end - begin for begin, end in ranges) // split_bytes > _MAX_SPLITS:
+        raise errors.UsageError(
+            f"more than {_MAX_SPLITS} splits", path=store.path, found=f"splitBytes {split_bytes}",
+            hint="give a larger splitBytes",
+        )  # fmt: skip
+    found = []
+    for low, high in ranges:
+        for entry in log.inventory.entries:
+            first, last = max(low, entry.start), min(high, entry.start + entry.length)
+            found += [Split(store, begin, min(begin + split_bytes, last)) for begin in range(first, last, split_bytes)]
+    return found
 
 
 def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> int:
@@ -91,7 +102,8 @@ def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> in
     return min(split_bytes, max(1, -(-log_bytes // min_partitions)))
 
 
-def _check_files(log: LogReader, fail_on_data_loss: bool) -> None:
+def check_files(log: LogReader, fail_on_data_loss: bool) -> None:
+    """Raise CorruptFileError when log files overlap, or, under ``fail_on_data_loss``, when one is missing."""
     for problem in log.inventory.problems:
         if problem.kind in (ProblemKind.DUPLICATE, ProblemKind.OVERLAP):
             raise problem.to_error("mqstore check lists everything wrong with the store")
@@ -99,25 +111,36 @@ def _check_files(log: LogReader, fail_on_data_loss: bool) -> None:
             raise problem.to_error("failOnDataLoss=false reads what is left")
 
 
-def readable_end(log: LogReader) -> int:
+def readable_end(log: LogReader, known: Record | None = None) -> int:
     """Offset behind the last record that belongs to the log.
 
     Sound records behind damage belong to it unless they are older than those before: such ones are remains of a
     log that was cut off there.
+
+    Args:
+        log: the log; its last three files are looked through.
+        known: a record of it, if one is known: then no more than what is behind it.
     """
     entries = log.inventory.entries
     if not entries:
         return 0
     last = entries[-min(_LAST_FILES, len(entries)) :]
-    end = last[0].start
-    newest_ms = 0
+    start, newest_ms = last[0].start, 0
+    if known is not None:
+        start, newest_ms = known.end_offset, known.store_timestamp_ms
+        last = [entry for entry in entries if entry.start + entry.length > start]
+    end = start
     damaged: list[LogDamage] = []
 
     def note(damage: LogDamage) -> bool:
         damaged.append(damage)
         return True
 
-    chunks = (chunk for entry in last for chunk in log.scan(entry.start, entry.start + entry.length, on_damage=note))
+    chunks = (
+        chunk
+        for entry in last
+        for chunk in log.scan(max(start, entry.start), entry.start + entry.length, on_damage=note)
+    )
     for chunk in chunks:
         times = chunk.columns.store_timestamp_ms
         if damaged and times[0] < newest_ms:
@@ -125,7 +148,7 @@ def readable_end(log: LogReader) -> int:
             break
         damaged.clear()
         end = chunk.end_offset
-        newest_ms = max(newest_ms, *times)
+        newest_ms = max(newest_ms, int(np.frombuffer(times, np.int64).max()))
     return end
 
 

@@ -15,6 +15,7 @@ from mqstore.files.pool import FilePool
 from mqstore.layout import index as layout
 from mqstore.spark.columns import BATCH_ROWS, TIMESTAMP
 from mqstore.spark.options import ReadOptions
+from mqstore.spark.pushed import Pushed
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
 from mqstore.store.index_reader import IndexFileReader, list_index_files
@@ -34,21 +35,22 @@ class TableView(ABC):
     Attributes:
         schema: all its columns.
         columns: those asked for.
-        topics, queue_ids: what pushed-down filters leave; None is all.
+        pushable: the columns of which filters of Spark can be taken over.
+        pushed: what those taken leave.
     """
 
     schema: ClassVar[Any]
+    pushable: ClassVar[tuple[str, ...]] = ("topic", "queueId")
 
     def __init__(self, stores: Sequence[StoreRef], options: ReadOptions, columns: Sequence[str]) -> None:
         self.stores = list(stores)
         self.options = options
         self.columns = list(columns)
-        self.topics: frozenset[str] | None = None
-        self.queue_ids: frozenset[int] | None = None
+        self.pushed = Pushed()
 
     def selection(self, store: StoreRef) -> Selection:
         """The rows wanted of one store."""
-        return Selection.of(self.options, store.broker_name).narrowed(self.topics, self.queue_ids)
+        return Selection.of(self.options, store.broker_name).narrowed(self.pushed)
 
     def plan(self) -> list[Any]:
         """The parts that together are the table; here one a store."""

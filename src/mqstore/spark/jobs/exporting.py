@@ -19,13 +19,13 @@ from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.spark.jobs.tasks import run_tasks
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.splits import Split
-from mqstore.spark.stores import StoreRef, find_stores
+from mqstore.spark.stores import find_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqstore.spark.jobs.parquet import WrittenFile
+    from mqstore.spark.jobs.parquet import WrittenFile, WrittenPart
+    from mqstore.spark.planning import Piece
 
 STATE_DIRECTORY: Final = "_mqstore"
 """Below the output: manifests and unfinished work. Readers of Parquet pass over names that begin with _."""
@@ -119,10 +119,9 @@ def export(
         return _from_manifest(job)
     parts = _begin(job, parts)
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)))
-    files = [file for files in written for file in files]
+    files = [file for one in written for file in one.files]
     _publish(job, files)
-    log_bytes = sum(split.end - split.begin for part in parts for split in part)
-    return _finish(job, files, log_bytes, time.monotonic() - started)
+    return _finish(job, files, sum(one.log_bytes for one in written), time.monotonic() - started)
 
 
 def _plan(
@@ -133,7 +132,7 @@ def _plan(
     columns: Sequence[str] | None,
     target_file_bytes: int,
     compression: str,
-) -> tuple[_Job, list[list[Split]]]:
+) -> tuple[_Job, list[list[Piece]]]:
     from mqstore.spark.columns import SCHEMA
     from mqstore.spark.messages import MessagesView
 
@@ -152,7 +151,7 @@ def _plan(
     if where.exists() and not where.is_dir():
         raise errors.UsageError("the output is no directory", path=where)
     parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
-    settings = _json([dataclasses.asdict(parsed), wanted, parts])
+    settings = _json([dataclasses.asdict(parsed), wanted, _plain_parts(parts)])
     name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if not _JOB_ID.fullmatch(name):
         raise errors.UsageError("job_id cannot be part of a file name", expected="letters, digits, . _ -", found=name)
@@ -172,14 +171,16 @@ def _other_jobs(output: Path, name: str) -> list[str]:
     return sorted(path.stem for path in (output / STATE_DIRECTORY).glob("*.json") if path.stem != name)
 
 
-def _begin(job: _Job, parts: list[list[Split]]) -> list[list[Split]]:
+def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
     note = job.stage / "plan.json"
     asked = _json(dataclasses.asdict(job))
     if not note.exists():
         durable.make_directories(job.stage)
-        durable.replace_file(note, json.dumps({"job": asked, "parts": parts}).encode())
+        durable.replace_file(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
         return parts
+    from mqstore.spark.planning import from_plain
+
     noted = json.loads(note.read_bytes())
     if noted["job"] != asked:
         raise errors.UsageError(
@@ -187,7 +188,13 @@ def _begin(job: _Job, parts: list[list[Split]]) -> list[list[Split]]:
             path=note,
             hint="finish it with its own arguments, or choose another job_id",
         )
-    return [[Split(StoreRef(*store), begin, end) for store, begin, end in part] for part in noted["parts"]]
+    return [[from_plain(piece) for piece in part] for part in noted["parts"]]
+
+
+def _plain_parts(parts: list[list[Piece]]) -> Any:
+    from mqstore.spark.planning import to_plain
+
+    return [[to_plain(piece) for piece in part] for part in parts]
 
 
 def _json(value: Any) -> Any:
@@ -200,9 +207,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(value)
 
 
-def _export_part(job: _Job, item: tuple[int, list[Split]]) -> list[WrittenFile]:
+def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
     """Runs in a task. Each attempt writes into a directory of its own; the first to finish counts."""
-    from mqstore.spark.jobs.parquet import PartitionedWriter, WrittenFile
+    from mqstore.spark.jobs.parquet import PartitionedWriter, WrittenFile, WrittenPart
     from mqstore.spark.messages import MessagesView
 
     number, part = item
@@ -214,14 +221,16 @@ def _export_part(job: _Job, item: tuple[int, list[Split]]) -> list[WrittenFile]:
         )
         needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
         try:
-            for batch in MessagesView([], job.options, needed).read(part):
+            view = MessagesView([], job.options, needed)
+            for batch in view.read(part):
                 writer.write(batch)
-            _note_once(done, json.dumps(writer.close()).encode())
+            _note_once(done, json.dumps([writer.close(), view.bytes_read]).encode())
         except OSError as error:
             if isinstance(error, errors.MqstoreError):
                 raise
             raise errors.from_os_error(error, "write Parquet", attempt) from error
-    return [WrittenFile(*fields) for fields in json.loads(done.read_bytes())]
+    files, log_bytes = json.loads(done.read_bytes())
+    return WrittenPart([WrittenFile(*fields) for fields in files], log_bytes)
 
 
 def _note_once(path: Path, data: bytes) -> None:

@@ -29,6 +29,13 @@ class WrittenFile(NamedTuple):
     size_bytes: int
 
 
+class WrittenPart(NamedTuple):
+    """What one task wrote, and how many bytes of records it went through for it."""
+
+    files: list[WrittenFile]
+    log_bytes: int
+
+
 @dataclass
 class _OpenFile:
     path: Path

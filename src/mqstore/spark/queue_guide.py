@@ -1,0 +1,193 @@
+"""Whether the queues of a store say where all of its records are, so that a few of them can be read by their units.
+
+A queue file may be missing, stale or damaged, a record may have no unit, and no file says so. But records lie one
+behind the other: if the units of *all* queues that lead into a log file cover it from its start without a gap, then
+every record of the file has its unit and every unit is right. Two sums tell that, as the ends of things that lie one
+behind the other are the beginnings of the next: of all (end - begin), and of all (end squared - begin squared). So each
+log file up to the last unit is either proved to be described by the queues, or read from end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mqstore.files.inventory import FileEntry
+from mqstore.files.pool import FilePool
+from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
+from mqstore.layout.record import Record
+from mqstore.spark.selection import Selection
+from mqstore.spark.stores import StoreRef
+from mqstore.spark.tables import UNIT
+from mqstore.store.log_reader import LogReader
+from mqstore.store.queue_reader import QueueReader
+
+_UNITS_AT_A_TIME: Final = 1 << 16
+_MOST_WANTED: Final = 20_000_000
+QUEUE_COST_BYTES: Final = 32 << 10
+"""What it takes to look at one queue, as bytes that could be read in that time."""
+
+Numbers = Any
+"""A NumPy array of whole numbers."""
+
+
+class GuideRefusedError(Exception):
+    """The queues cannot be gone by, or it would not pay; the text says why."""
+
+
+class WantedQueue(NamedTuple):
+    """Places of a queue's messages from offset ``first`` on, ascending."""
+
+    topic: str
+    queue_id: int
+    first: int
+    begins: Numbers
+    sizes: Numbers
+
+
+@dataclass
+class Guide:
+    """What the queues of a store say.
+
+    Attributes:
+        described: ranges of the log of which every record has its unit.
+        wanted: the queues that rows are wanted of.
+        unit_bytes, queues: how much was read to find out, of how many queues.
+        last: the last record that has a unit, if it is in one of those ranges.
+    """
+
+    described: list[tuple[int, int]] = field(default_factory=list)
+    wanted: list[WantedQueue] = field(default_factory=list)
+    unit_bytes: int = 0
+    queues: int = 0
+    last: Record | None = None
+
+
+def consult(store: StoreRef, log: LogReader, selection: Selection, limit_bytes: int) -> Guide:
+    """Read the units of all queues of a store.
+
+    Args:
+        store: the store.
+        log: its log.
+        selection: the rows that are wanted; of their queues the units are kept.
+        limit_bytes: how much is worth reading of queues and wanted messages together.
+
+    Raises:
+        GuideRefusedError: that limit would be passed, or the wanted queues are not in order.
+        StoreIOError: a file could not be read.
+    """
+    pool = FilePool()
+    try:
+        queues = list(_queues(store, log, pool, selection))
+        _check_cost(queues, limit_bytes)
+        return _Tally(log).run(queues)
+    finally:
+        pool.close()
+
+
+class _QueueFiles(NamedTuple):
+    reader: QueueReader
+    begin: int
+    end: int
+    wanted: bool
+
+
+def _queues(store: StoreRef, log: LogReader, pool: FilePool, selection: Selection) -> Iterator[_QueueFiles]:
+    """All queues but light ones, whose units lead to the messages of others."""
+    for topic, queue_id in store.paths.list_queues():
+        if not topic.startswith(LMQ_PREFIX):
+            reader = QueueReader(topic, queue_id, store.paths.queue(topic, queue_id), pool)
+            end = reader.find_end(log.inventory.end)
+            begin = reader.find_min(log.min_offset, end)
+            yield _QueueFiles(reader, begin, end, selection.wants_queue(topic, queue_id))
+
+
+def _check_cost(queues: list[_QueueFiles], limit_bytes: int) -> None:
+    cost = len(queues) * QUEUE_COST_BYTES + sum(one.end - one.begin for one in queues) * QUEUE_UNIT_SIZE
+    wanted = 0
+    for one in queues:
+        if one.wanted and one.begin < one.end:
+            wanted += one.end - one.begin
+            units = [unit for unit in (one.reader.unit(one.begin), one.reader.unit(one.end - 1)) if unit is not None]
+            cost += sum(unit.size_bytes for unit in units) * (one.end - one.begin) // max(1, len(units))
+    if cost > limit_bytes:
+        raise GuideRefusedError(f"it would take about {cost} bytes, more than {limit_bytes}")
+    if wanted > _MOST_WANTED:
+        raise GuideRefusedError(f"{wanted} messages are too many to plan one by one")
+
+
+class _Tally:
+    """Adds up what the units of all queues claim of each log file."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+        self._entries = log.inventory.entries
+        self._starts = np.array([entry.start for entry in self._entries], np.int64)
+        self._lengths = np.array([entry.length for entry in self._entries], np.int64)
+        count = len(self._entries)
+        # Whole numbers that wrap around: equal sums stay equal, and a wrong one is as good as sure to differ.
+        self._sums: Numbers = np.zeros((2, count), np.uint64)
+        self._ends: Numbers = np.zeros(count, np.int64)
+        self._last: tuple[int, int] = (-1, 0)
+
+    def run(self, queues: list[_QueueFiles]) -> Guide:
+        """The verdict."""
+        guide = Guide(queues=len(queues))
+        for one in queues:
+            kept: list[tuple[Numbers, Numbers]] = []
+            offset = one.begin
+            while offset < one.end:
+                data = one.reader.units(offset, min(_UNITS_AT_A_TIME, one.end - offset))
+                if not data:  # a missing file: what its units would claim is missing from the sums
+                    if one.wanted:
+                        raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} is missing")
+                    offset += one.reader.units_per_file - offset % one.reader.units_per_file
+                    continue
+                units = np.frombuffer(data, UNIT)
+                begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
+                self._add(begins, sizes)
+                if one.wanted:
+                    kept.append((begins, sizes))
+                offset += len(units)
+                guide.unit_bytes += len(data)
+            if kept:
+                guide.wanted.append(_wanted(one, kept))
+        guide.described = list(self._described())
+        if guide.described and self._last[0] < guide.described[-1][1]:
+            guide.last = self._log.record_at(*self._last)
+        return guide
+
+    def _add(self, begins: Numbers, sizes: Numbers) -> None:
+        files: Numbers = np.searchsorted(self._starts, begins, side="right") - 1
+        sound = (files >= 0) & (sizes > 0)
+        for number in np.unique(files[sound]).tolist():
+            here = sound & (files == number)
+            inside, lengths = begins[here] - self._starts[number], sizes[here]
+            ends = inside + lengths
+            self._sums[0, number] += lengths.sum().astype(np.uint64)
+            # end squared - begin squared
+            self._sums[1, number] += (lengths.astype(np.uint64) * (inside + ends).astype(np.uint64)).sum()
+            self._ends[number] = max(self._ends[number], ends.max())
+            newest = int(inside.argmax())
+            self._last = max(self._last, (int(begins[here][newest]), int(lengths[newest])))
+
+    def _described(self) -> Iterator[tuple[int, int]]:
+        ends = self._ends.astype(np.uint64)
+        proved = (self._sums[0] == ends) & (self._sums[1] == ends * ends) & (self._ends > 0)
+        for number in np.flatnonzero(proved & (self._ends <= self._lengths)).tolist():
+            entry = self._entries[number]
+            yield entry.start, self._end_of(entry, entry.start + int(self._ends[number]))
+
+    def _end_of(self, entry: FileEntry, last_end: int) -> int:
+        """Where what is described of a file ends: with the file if nothing but a blank record follows."""
+        return self._log.end_of_closed_file(last_end) or last_end if last_end < entry.start + entry.length else last_end
+
+
+def _wanted(one: _QueueFiles, kept: list[tuple[Numbers, Numbers]]) -> WantedQueue:
+    begins, sizes = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    if (begins[1:] <= begins[:-1]).any():
+        raise GuideRefusedError(f"the units of queue {one.reader.topic}/{one.reader.queue_id} are not in order")
+    return WantedQueue(one.reader.topic, one.reader.queue_id, one.begin, begins, sizes)

@@ -1,0 +1,367 @@
+"""By queues, by the index or through the log: the same rows, whatever is wrong with the derived files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+import mqstore
+from mqstore import Message
+from mqstore.files.pool import FilePool
+from mqstore.layout.index import index_keys
+from mqstore.spark import planning
+from mqstore.spark.key_places import Places
+from mqstore.spark.messages import MessagesView
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.planning import from_plain, to_plain
+from mqstore.spark.queue_splits import QueueSplit
+from mqstore.spark.splits import Split
+from mqstore.spark.stores import StoreRef, find_stores
+from spark.support import ANSWERED, read_here
+
+Rows = list[dict[str, Any]]
+COLUMNS = ["topic", "queueId", "queueOffset", "physicalOffset", "tags", "body"]
+SIZES = {
+    "mapped_file_size_commit_log": 64 << 10,
+    "mapped_file_size_consume_queue": 20 * 300,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+}
+
+
+def rows_of(path: Path, **options: object) -> Rows:
+    return sorted(read_here(path, COLUMNS, **options), key=lambda row: row["physicalOffset"])
+
+
+def plan_of(path: Path, **options: object) -> list[Any]:
+    parsed = ReadOptions.parse({"path": str(path), **{name: str(value) for name, value in options.items()}})
+    return [piece for part in MessagesView(find_stores(parsed), parsed, COLUMNS).plan() for piece in part]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3,000 messages, of which 50 are rare, in 30 log files; some have keys."""
+    path = tmp_path_factory.mktemp("made") / "broker-a"
+    with mqstore.open(path, **SIZES) as store:
+        for number in range(3000):
+            topic, queue_id = ("rare", number // 60 % 2) if number % 60 == 0 else ("orders", number % 3)
+            keys = [f"k-{number}", f"g-{number % 7}"] if number % 3 == 0 else ()
+            store.put(Message(topic, b"%d " % number * (number % 250), tags=f"t{number % 4}", keys=keys,
+                              queue_id=queue_id))  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "broker-a"))
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Gives how many bytes of files were read since it was last asked."""
+    counts: list[int] = []
+    real = FilePool.read
+
+    def read(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
+        data = real(pool, path, position, size_bytes)
+        counts.append(len(data))
+        return data
+
+    monkeypatch.setattr(FilePool, "read", read)
+
+    def asked() -> int:
+        total = sum(counts)
+        counts.clear()
+        return total
+
+    return asked
+
+
+CHOICES: list[dict[str, object]] = [
+    {"subscribe": "rare"},
+    {"assign": '{"rare": [1], "orders": [0]}', "where": "t0 || t2"},
+    {"subscribePattern": "r.*|none", "minPartitions": 5},
+    {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 900, "1": 950}}', "splitBytes": 50_000},
+    {"subscribe": "orders,rare", "endingOffsets": '{"orders": {"2": 5}, "rare": {"0": 3}}', "maxPartitions": 2},
+]
+
+
+@pytest.mark.parametrize("options", CHOICES)
+def test_the_same_rows_either_way(made: Path, options: dict[str, object]) -> None:
+    scanned = rows_of(made, plan="scan", **options)
+    assert scanned
+    for plan in ("queues", "auto"):
+        assert rows_of(made, plan=plan, **options) == scanned
+    assert any(isinstance(piece, QueueSplit) for piece in plan_of(made, plan="queues", **options))
+
+
+def test_golden_stores(golden: Path) -> None:
+    guided = set()
+    for name in [*ANSWERED, "crashed", "cq-lost", "torn-flip-abort", "v5-crashed"]:
+        store = golden / name / "store"
+        topics = {row["topic"] for row in rows_of(store, plan="scan")}
+        for topic in sorted(topics):
+            scanned = rows_of(store, plan="scan", subscribe=topic)
+            assert rows_of(store, plan="queues", subscribe=topic, minPartitions=2) == scanned, (name, topic)
+            if any(isinstance(piece, QueueSplit) for piece in plan_of(store, plan="queues", subscribe=topic)):
+                guided.add(name)
+    assert {"broker"} <= guided, guided
+
+
+def test_few_bytes_for_few_messages(
+    made: Path, read_bytes: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mqstore")
+    rare = rows_of(made, plan="auto", subscribe="rare")
+    guided = read_bytes()
+    assert len(rare) == 50
+    assert "by the queues, 50 messages" in caplog.text
+    assert rows_of(made, plan="scan", subscribe="rare") == rare
+    assert guided * 5 < read_bytes()
+    caplog.clear()
+    assert {type(piece) for piece in plan_of(made, subscribe="orders")} == {Split}
+    assert "going through the log" in caplog.text
+    assert {type(piece) for piece in plan_of(made)} == {Split}
+
+
+def flip(copy: Path, kind: str, seed: int) -> None:
+    """Change one bit of a used unit, of whatever queue."""
+    numbers = random.Random(seed)
+    with mqstore.inspect(copy) as view:
+        queue = numbers.choice(view.queues())
+    offset = numbers.randrange(queue.min_offset, queue.max_offset)
+    file = copy / "consumequeue" / queue.topic / str(queue.queue_id) / f"{offset // 300 * 6000:020d}"
+    raw = bytearray(file.read_bytes())
+    place = offset % 300 * 20 + numbers.randrange(*{"place": (4, 8), "size": (8, 12)}[kind])
+    raw[place] ^= 1 << numbers.randrange(8)
+    file.write_bytes(raw)
+
+
+@pytest.mark.parametrize("kind", ["place", "size"])
+def test_a_wrong_unit_misleads_nobody(made: Path, tmp_path: Path, kind: str) -> None:
+    expected = {topic: rows_of(made, plan="scan", subscribe=topic) for topic in ("rare", "orders")}
+    for seed in range(8):
+        path = Path(shutil.copytree(made, tmp_path / str(seed) / "broker-a"))
+        flip(path, kind, seed)
+        for topic, rows in expected.items():
+            assert rows_of(path, plan="queues", subscribe=topic) == rows, (seed, topic)
+
+
+def remove_queue(copy: Path) -> None:
+    shutil.rmtree(copy / "consumequeue" / "rare" / "1")
+
+
+def remove_first_file(copy: Path) -> None:
+    min((copy / "consumequeue" / "orders" / "1").iterdir()).unlink()
+
+
+def remove_middle_file(copy: Path) -> None:
+    sorted((copy / "consumequeue" / "orders" / "0").iterdir())[1].unlink()
+
+
+def swap_queues(copy: Path) -> None:
+    queues = copy / "consumequeue"
+    (queues / "rare" / "0").rename(queues / "aside")
+    (queues / "rare" / "1").rename(queues / "rare" / "0")
+    (queues / "aside").rename(queues / "rare" / "1")
+
+
+def expire(copy: Path) -> None:
+    for file in sorted((copy / "commitlog").iterdir())[:7]:
+        file.unlink()
+
+
+def forget_the_end(copy: Path) -> None:
+    for file in (copy / "consumequeue").rglob("0" * 10 + "*"):
+        raw = bytearray(file.read_bytes())
+        raw[-100 * 20 :] = bytes(100 * 20)
+        file.write_bytes(raw)
+
+
+CHANGES = [remove_queue, remove_first_file, remove_middle_file, expire, forget_the_end]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
+def test_queues_that_lack_something(copy: Path, change: Callable[[Path], None]) -> None:
+    change(copy)
+    for options in CHOICES[1:3]:
+        options = {**options, "failOnDataLoss": "false"}
+        assert rows_of(copy, plan="queues", **options) == rows_of(copy, plan="scan", **options)
+
+
+def test_queues_in_the_wrong_place_are_told(copy: Path) -> None:
+    swap_queues(copy)
+    with pytest.raises(mqstore.CorruptFileError, match="leads to no record of the queue"):
+        rows_of(copy, plan="queues", subscribe="rare")
+
+
+def test_a_store_that_is_being_written_to(copy: Path) -> None:
+    """Its last records have no units yet: the log is read from where the queues end."""
+    with mqstore.open(copy, **SIZES) as store:
+        store.put(Message("orders", b"before", queue_id=0))
+    ends = {path: path.read_bytes() for path in (copy / "consumequeue").rglob("0" * 10 + "*")}
+    with mqstore.open(copy, **SIZES) as store:
+        for number in range(40):
+            store.put(Message("rare", b"%d" % number * 500, queue_id=number % 2))
+    shutil.rmtree(copy / "consumequeue")
+    for path, raw in ends.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(raw)
+    rows = rows_of(copy, plan="queues", subscribe="rare")
+    assert len(rows) == 90
+    assert rows == rows_of(copy, plan="scan", subscribe="rare")
+    assert {type(piece) for piece in plan_of(copy, plan="queues", subscribe="rare")} == {QueueSplit, Split}
+
+
+# -- keys
+
+
+@pytest.mark.parametrize(("topic", "key"), [("orders", "k-333"), ("rare", "k-60"), ("orders", "g-3"), ("rare", "no")])
+def test_keys_by_the_index(made: Path, read_bytes: Callable[[], int], topic: str, key: str) -> None:
+    with mqstore.inspect(made) as view:
+        expected = [one.physical_offset for one in view.scan() if one.topic == topic and key in index_keys(one)]
+    read_bytes()
+    scanned = rows_of(made, plan="scan", subscribe=topic, keys=key)
+    through = read_bytes()
+    assert [row["physicalOffset"] for row in scanned] == expected
+    assert rows_of(made, plan="queues", subscribe=topic, keys=key) == scanned
+    assert read_bytes() * (5 if key != "g-3" else 1) < through
+    assert any(isinstance(piece, Places) for piece in plan_of(made, plan="queues", subscribe="orders", keys="g-3"))
+
+
+def test_unique_keys(golden: Path) -> None:
+    store = golden / "broker" / "store"
+    with mqstore.inspect(store) as view:
+        records = [one for one in view.scan() if one.uniq_key]
+    for record in records[:: max(1, len(records) // 5)]:
+        found = rows_of(store, plan="queues", subscribe=record.topic, keys=record.uniq_key)
+        assert record.physical_offset in [row["physicalOffset"] for row in found]
+        assert found == rows_of(store, plan="scan", subscribe=record.topic, keys=record.uniq_key)
+
+
+@pytest.mark.parametrize("gone", ["first", "middle", "last", "all", "broken", "chain"])
+def test_keys_when_the_index_lacks_something(copy: Path, gone: str) -> None:
+    files = sorted((copy / "index").iterdir())
+    assert len(files) > 4
+    if gone == "chain":
+        raw = bytearray(files[2].read_bytes())
+        raw[40 + 400 :] = b"\x00\x00\x00\x07" * ((len(raw) - 440) // 4)
+        files[2].write_bytes(raw)
+    elif gone == "broken":
+        files[1].write_bytes(b"\xff" * 100)
+    else:
+        for file in {"first": files[:1], "middle": files[2:3], "last": files[-1:], "all": files}[gone]:
+            file.unlink()
+    for topic in ("orders", "rare"):
+        for key in ("g-0", "k-0", "k-999", "k-1500", "k-2997", "k-2940"):
+            found = rows_of(copy, plan="queues", subscribe=topic, keys=key)
+            assert found == rows_of(copy, plan="scan", subscribe=topic, keys=key), (topic, key)
+
+
+def test_a_damaged_message_is_told_by_its_key_too(copy: Path) -> None:
+    with mqstore.inspect(copy) as view:
+        record = next(one for one in view.scan() if one.topic == "rare" and "k-120" in one.keys)
+    file = copy / "commitlog" / f"{record.physical_offset // 65536 * 65536:020d}"
+    raw = bytearray(file.read_bytes())
+    raw[record.physical_offset % 65536 + 4] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(mqstore.CorruptRecordError, match="damaged record"):
+        rows_of(copy, plan="queues", subscribe="rare", keys="k-120")
+    assert rows_of(copy, plan="queues", subscribe="rare", keys="k-120", onCorruptRecord="skip") == []
+
+
+# -- times
+
+
+def test_files_of_other_times_are_not_read(
+    made: Path, read_bytes: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_here(made, ["physicalOffset", "storeTimestamp"], plan="scan")
+    first_ms = int(rows[2900]["storeTimestamp"].timestamp() * 1000)
+    late = [row for row in rows if row["storeTimestamp"].timestamp() * 1000 >= first_ms]
+    read_bytes()
+    assert read_here(made, ["physicalOffset", "storeTimestamp"], startingTimestamp=first_ms) == late
+    everything = read_bytes()
+    monkeypatch.setattr(planning, "CLOCK_SLACK_MS", 0)
+    assert read_here(made, ["physicalOffset", "storeTimestamp"], startingTimestamp=first_ms) == late
+    # Planning goes through the last three files as well, to find the end of the log.
+    assert read_bytes() < everything * 0.7
+
+
+@pytest.mark.parametrize(
+    ("heads", "window", "expected"),
+    [
+        ([0, 10, 20, 30], (12, 18), [False, True, False, False]),
+        ([0, 10, 20, 30], (10, 20), [True, True, True, False]),
+        ([0, None, 20, 30], (12, 18), [True, True, False, False]),
+        ([0, 10, 20, 30], (31, 99), [False, False, False, True]),
+        ([planning.CLOCK_SLACK_MS + 30, 10, 20, 30], (12, 18), [True] * 4),
+    ],
+)
+def test_which_files_may_hold_a_time(heads: list[int | None], window: tuple[int, int], expected: list[bool]) -> None:
+    assert planning._within_times(heads, *window) == expected
+
+
+# -- filters of Spark
+
+
+def test_what_filters_leave(made: Path) -> None:
+    from pyspark.sql.datasource import (
+        EqualTo,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+    )
+
+    rows = read_here(made, [*COLUMNS, "storeTimestamp"], plan="scan")
+    moment = rows[1500]["storeTimestamp"]
+    places = (rows[100]["physicalOffset"], rows[2500]["physicalOffset"])
+    taken: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
+        (EqualTo(("topic",), "orders"), lambda row: row["topic"] == "orders"),
+        (In(("queueId",), (0, 2)), lambda row: row["queueId"] in (0, 2)),
+        (In(("tags",), ("t1", "t2")), lambda row: row["tags"] in ("t1", "t2")),
+        (GreaterThan(("physicalOffset",), places[0]), lambda row: row["physicalOffset"] > places[0]),
+        (LessThan(("physicalOffset",), places[1]), lambda row: row["physicalOffset"] < places[1]),
+        (GreaterThanOrEqual(("queueOffset",), 50), lambda row: row["queueOffset"] >= 50),
+        (LessThanOrEqual(("queueOffset",), 700), lambda row: row["queueOffset"] <= 700),
+        (LessThanOrEqual(("storeTimestamp",), moment), lambda row: row["storeTimestamp"] <= moment),
+    ]
+    for plan in ("scan", "queues"):
+        options = ReadOptions.parse({"path": str(made), "plan": plan})
+        view = MessagesView(find_stores(options), options, [*COLUMNS, "storeTimestamp"])
+        left = rows
+        for one, holds in taken:
+            pushed = view.pushed.taking(one, view.pushable)
+            assert pushed is not None
+            view.pushed = pushed
+            left = [row for row in left if holds(row)]
+            found = [row for part in view.plan() for batch in view.read(part) for row in batch.to_pylist()]
+            assert sorted(found, key=lambda row: row["physicalOffset"]) == left, (plan, one)
+        assert left
+        for other in (
+            IsNotNull(("topic",)),
+            EqualTo(("body",), b""),
+            GreaterThan(("topic",), "a"),
+            EqualTo(("queueOffset",), "5"),
+            LessThan(("storeTimestamp",), datetime.datetime(2020, 1, 1)),
+        ):
+            assert view.pushed.taking(other, view.pushable) is None
+
+
+def test_pieces_as_json() -> None:
+    store = StoreRef("/s", "b")
+    for piece in (Split(store, 1, 2), Places(store, [3, 4]), QueueSplit(store, [planning.UnitRange("t", 0, 1, 5)])):
+        assert from_plain(json.loads(json.dumps(to_plain(piece)))) == piece
