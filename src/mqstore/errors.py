@@ -160,6 +160,7 @@ class StoreIOError(MqstoreError, OSError):
     """The operating system refused an operation on a file of the store."""
 
 
+HINT_DOUBLE = "compare the two files and move the one away that is blank or older"
 HINT_FOREIGN = "something lies at this path that no store puts there: move it away"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -18,7 +18,7 @@ from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import audit, auditing, export, exporting, rebuild, rebuilding
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
-from spark.support import expected_messages, files_below, rows_of, run_here
+from spark.support import expected_messages, files_below, read_here, rows_of, run_here
 
 NO_SPARK: Any = None
 
@@ -100,6 +100,29 @@ def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> Non
     with pytest.raises(mqstore.NotAStoreError):
         rebuild(NO_SPARK, tmp_path / "nothing", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_log_over_several_directories_is_one_log(tmp_path: Path) -> None:
+    places = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    settings: dict[str, Any] = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 8, "max_index_num": 20}
+    with mqstore.open(tmp_path / "store", store_path_commit_log=places, **settings) as store:
+        store.put(Message("few", b"among many", queue_id=0))
+        for number in range(150):
+            store.put(Message("t", b"%d" % number, keys=[f"k{number}"], queue_id=number % 2))
+    rebuild_in_order(tmp_path / "store", tmp_path / "in-order")
+    rebuild(NO_SPARK, tmp_path / "store", tmp_path / "out", split_bytes=5000)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    assert audit(NO_SPARK, tmp_path / "store", split_bytes=5000).ok
+    assert len(read_here(tmp_path / "store", splitBytes=5000)) == 151
+    assert [row["body"] for row in read_here(tmp_path / "store", subscribe="few")] == [b"among many"]
+    double = tmp_path / "b" / f"{0:020d}"
+    double.write_bytes(bytes(4096))
+    for work in (
+        lambda: rebuild(NO_SPARK, tmp_path / "store", tmp_path / "new"),
+        lambda: read_here(tmp_path / "store"),
+    ):
+        with pytest.raises(mqstore.CorruptFileError, match="two directories"):
+            work()
 
 
 # -- audit

@@ -160,9 +160,16 @@ def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
                     ProblemKind.HOLE,
                     after.path,
                     f"a file at {before.start + size_bytes}",
-                    f"next at {after.start}",
+                    f"next at {after.start}, behind {before.path}",
                 )
             )
         elif gap < size_bytes:
-            problems.append(Problem(ProblemKind.OVERLAP, after.path, before.start + size_bytes, after.start))
+            problems.append(
+                Problem(
+                    ProblemKind.OVERLAP,
+                    after.path,
+                    before.start + size_bytes,
+                    f"{after.start}, behind {before.path}",
+                )
+            )
     return problems

@@ -68,7 +68,7 @@ class KnownQueues:
         self.stores = find_stores(options)
         self._selections = [Selection.of(options, store.broker_name) for store in self.stores]
         self._pool = FilePool()
-        self._logs = [LogReader([store.paths.commit_log], pool=self._pool) for store in self.stores]
+        self._logs = [LogReader(store.paths.commit_logs, pool=self._pool) for store in self.stores]
         self._readers: dict[Queue, QueueReader] = {}
 
     def ranges(self) -> dict[Queue, Range]:

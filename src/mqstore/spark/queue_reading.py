@@ -77,7 +77,7 @@ def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
     """
     pool = FilePool()
     try:
-        log = LogReader([split.store.paths.commit_log], pool=pool)
+        log = LogReader(split.store.paths.commit_logs, pool=pool)
         yield from _SplitReader(log, split, policy).chunks(_load_units(split, pool, policy))
     finally:
         pool.close()

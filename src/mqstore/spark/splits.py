@@ -60,7 +60,7 @@ class SplitPolicy(NamedTuple):
 
 def open_log(store: StoreRef) -> LogReader:
     """The commit log of a store; close it after use."""
-    return LogReader([store.paths.commit_log], pool=FilePool())
+    return LogReader(store.paths.commit_logs, pool=FilePool())
 
 
 def plan_splits(store: StoreRef, split_bytes: int, fail_on_data_loss: bool = True) -> list[Split]:

@@ -132,6 +132,7 @@ class _Check:
         if problem.kind is ProblemKind.EMPTY and self._beside_writer:
             return  # a file that the writer is just making
         foreign = problem.kind is ProblemKind.FOREIGN
+        repair = {ProblemKind.FOREIGN: "remove it", ProblemKind.DUPLICATE: errors.HINT_DOUBLE}
         self._finding(
             Severity.WARNING if foreign else Severity.ERROR,
             "log",
@@ -140,7 +141,7 @@ class _Check:
             problem.kind.value,
             problem.expected,
             problem.found,
-            "remove it" if foreign else "restore the file from a copy",
+            repair.get(problem.kind, "restore the file from a copy"),
         )
 
     def _walk_log(self) -> None:

@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from mqstore import errors, kernels
-from mqstore.files import durable
+from mqstore.files.directories import Directories
 from mqstore.files.mapped_file import MappedFile
 from mqstore.kernels.api import PreparedMessage
 from mqstore.kernels.store_api import LogTail
@@ -56,8 +55,9 @@ class CommitLog:
             sync would answer success, so nothing is appended or acknowledged any more.
     """
 
-    def __init__(self, directory: Path, file_size: int, tail: LogTail, on_roll: Callable[[], None]) -> None:
-        self._directory = directory
+    def __init__(self, directories: Directories, file_size: int, tail: LogTail, on_roll: Callable[[], None]) -> None:
+        self._directories = directories
+        self._directory = directories.paths[0]
         self.file_size = file_size
         self.tail = tail
         self._on_roll = on_roll
@@ -81,12 +81,9 @@ class CommitLog:
         self.tail.last_timestamp_ms = last_timestamp_ms
         self.tail.last_record_offset = last_record_offset
         start = end_offset - end_offset % self.file_size
-        path = self._path(start)
-        if path.exists():
-            self._use(MappedFile(path, self.file_size, start=start))
-
-    def _path(self, start: int) -> Path:
-        return self._directory / f"{start:020d}"
+        file = self._directories.open_file(start, self.file_size)
+        if file is not None:
+            self._use(file)
 
     def append(self, records: Sequence[Pending]) -> list[Appended]:
         """Append ``records`` one behind the other into one file and give each its place.
@@ -219,16 +216,15 @@ class CommitLog:
         return file
 
     def _create(self, start: int) -> MappedFile:
-        path = self._path(start)
-        exists = path.exists()
-        file = MappedFile(path, self.file_size, start=start, create=not exists)
-        if exists:
-            durable.sync_directory(self._directory)  # whoever made the file may not have come to that
+        file = self._directories.open_file(start, self.file_size)
+        if file is None:
+            return self._directories.create_file(start, self.file_size)
+        self._directories.sync(file.path)  # whoever made the file may not have come to that
         if file.buffer[:BLANK_SIZE].strip(b"\0"):
             file.close()
             raise errors.CorruptFileError(
                 "the next commit log file is already in use",
-                path=path,
+                path=file.path,
                 expected="no file, or a blank one",
                 found="data",
                 hint="another process may write here; run mqstore check",

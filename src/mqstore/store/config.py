@@ -42,6 +42,12 @@ class StoreConfig:
     max_index_num: int | None = None
     """Entries of an index file, one of them unused; 20,000,000 in a new store."""
 
+    store_path_commit_log: str | None = None
+    """Directories of the log, divided by commas, which its files are spread over; None is what the store has noted,
+    ``commitlog`` below its root in a new one."""
+    read_only_commit_log_store_paths: str | None = None
+    """Directories, divided by commas, whose log files belong to the store and which get no new ones."""
+
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     flush_interval_commit_log: int = 500
     """Milliseconds between syncs of the log under ASYNC_FLUSH."""
@@ -99,6 +105,8 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             number: object = getattr(self, field.name)
+            if field.type == "str | None" and not (number is None or (isinstance(number, str) and number)):
+                raise _bad_value(field.name, "text", number)
             if field.type in ("str", "bool") and type(number).__name__ != field.type:
                 raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
             if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
@@ -195,9 +203,9 @@ BROKER_ONLY_KEYS = frozenset(
     longPollingEnable mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexSafe namesrvAddr
     offsetCheckInSlave osPageCacheBusyTimeOutMills pullMessageThreadPoolNums putMsgIndexHightWater
-    queryMessageThreadPoolNums readOnlyCommitLogStorePaths redeleteHangedFileInterval registerNameServerPeriod
+    queryMessageThreadPoolNums redeleteHangedFileInterval registerNameServerPeriod
     rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
-    slaveTimeout storeCheckpoint storePathAbortFile storePathCommitLog storePathConsumeQueue storePathIndex
+    slaveTimeout storeCheckpoint storePathAbortFile storePathConsumeQueue storePathIndex
     storePathRootDir timerWheelEnable traceTopicEnable
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     useReentrantLockWhenPutMessage warmMapedFileEnable

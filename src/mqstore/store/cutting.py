@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mqstore import errors
@@ -11,8 +12,8 @@ from mqstore.store.arguments import check_long
 from mqstore.store.log_reader import LogReader
 
 
-def check_cut(directory: Path, end: int) -> int:
-    """``end``, if the log in ``directory`` may be cut there.
+def check_cut(directories: Sequence[Path], end: int) -> int:
+    """``end``, if the log in ``directories`` may be cut there.
 
     The file's own records are walked up to it: inside a record, or behind damage, is no place to cut.
 
@@ -20,7 +21,8 @@ def check_cut(directory: Path, end: int) -> int:
         UsageError: ``end`` lies outside the log, or no record starts or ends there.
     """
     check_long("physical offset", end)
-    log = LogReader([directory])
+    log = LogReader(directories)
+    directory = directories[0]
     try:
         log_end = log.end_offset()
         if not log.min_offset < end <= log_end:

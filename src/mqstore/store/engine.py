@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mqstore import errors, kernels
 from mqstore.files import durable
+from mqstore.files.directories import Directories
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
@@ -26,6 +27,7 @@ from mqstore.store.expiry import Expiry, ExpiryService
 from mqstore.store.flush import FlushService
 from mqstore.store.index_reader import IndexFileReader, list_index_files
 from mqstore.store.index_writer import IndexWriter
+from mqstore.store.log_places import configured_places, save_places
 from mqstore.store.log_reader import LogReader
 from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
@@ -58,7 +60,7 @@ class Engine:
         """Open or create the store at ``path`` and start its threads; see :func:`mqstore.open`."""
         self.path = path
         self.config = config
-        self.paths = StorePaths(path)
+        self.paths = StorePaths(path)  # until the directory is seen to be one
         self._is_child = False
         self._closed = False
         self._close_guard = threading.Lock()
@@ -66,6 +68,7 @@ class Engine:
         with ExitStack() as held:
             self._lock = StoreLock(self.paths.lock)
             held.callback(self._lock.release)
+            self._find_log()
             self._open_files(on_progress, held)
             self._make_services()
             self.settings.clamp(self._queue_end)
@@ -79,7 +82,6 @@ class Engine:
         mode = mode_of(self.path)
         if mode and not stat.S_ISDIR(mode):
             raise errors.NotAStoreError("not a directory", path=self.path, hint="give the store's root directory")
-        durable.make_directories(self.paths.commit_log)
         durable.make_directories(self.paths.consume_queue)
         if not os.access(self.path, os.W_OK):
             raise errors.StoreIOError(
@@ -88,6 +90,15 @@ class Engine:
                 found=f"user {os.getuid()}",
                 hint="give this user permission, or read the store with mqstore.inspect",
             )
+
+    def _find_log(self) -> None:
+        config = self.config
+        places = configured_places(self.path, config.store_path_commit_log, config.read_only_commit_log_store_paths)
+        self.paths = StorePaths(self.path, places)
+        self.directories = Directories(
+            places.paths, places.read_only, full_ratio=config.disk_space_clean_forcibly_ratio / 100
+        )
+        self.directories.make()
 
     def _open_files(self, on_progress: Progress | None, held: ExitStack) -> None:
         config = self.config
@@ -99,7 +110,7 @@ class Engine:
         held.callback(self.pool.close)
         self._queue_pool = FilePool(writable=True)
         held.callback(self._queue_pool.close)
-        self.log = LogReader([self.paths.commit_log], file_size=self.sizes.commit_log, pool=self.pool)
+        self.log = LogReader(self.paths.commit_logs, file_size=self.sizes.commit_log, pool=self.pool)
         self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
         self.index = IndexWriter(self.paths.index, self.sizes.index) if config.message_index_enable else None
         if self.index is not None:
@@ -109,6 +120,7 @@ class Engine:
         end = Recovery(
             self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
         ).run()
+        save_places(self.path, self.paths.log_places)
         self.commit_log = self._open_log(end)
         held.callback(self.commit_log.close)
 
@@ -118,7 +130,7 @@ class Engine:
         for queue in self.queues.all():
             if queue.queue_id <= MAX_QUEUE_ID:
                 set_next_offset(tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
-        commit_log = CommitLog(self.paths.commit_log, self.sizes.commit_log, tail, self.log.refresh)
+        commit_log = CommitLog(self.directories, self.sizes.commit_log, tail, self.log.refresh)
         commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
         return commit_log
 
@@ -138,7 +150,15 @@ class Engine:
             self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
         )
         self.expiry = Expiry(
-            self.path, config, self.log, self.commit_log, self.pool, self.queues, self.index, self.dispatcher
+            self.directories,
+            self.path,
+            config,
+            self.log,
+            self.commit_log,
+            self.pool,
+            self.queues,
+            self.index,
+            self.dispatcher,
         )
         self._expiry_service = ExpiryService(self.expiry, config)
 

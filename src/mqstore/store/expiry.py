@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqstore import errors
+from mqstore.files.directories import Directories, used_ratio
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.store.commit_log import CommitLog
@@ -57,19 +57,13 @@ class ExpiryReport:
     lost_ranges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
 
-def used_ratio(path: Path) -> float:
-    """The used part of the file system that ``path`` is on, 0 to 1, in whole hundredths rounded up."""
-    usage = shutil.disk_usage(path)
-    usable = usage.used + usage.free
-    return -(-usage.used * 100 // usable) / 100 if usable else 0.0
-
-
 class Expiry:
     """Removes what is past its time. One round at a time; measuring the disk never waits for removing."""
 
     def __init__(
         self,
-        directory: Path,
+        directories: Directories,
+        root: Path,
         config: StoreConfig,
         log: LogReader,
         commit_log: CommitLog,
@@ -79,7 +73,8 @@ class Expiry:
         dispatcher: Dispatcher,
         measure: Callable[[Path], float] = used_ratio,
     ) -> None:
-        self._directory = directory
+        self._directories = directories
+        self._root = root
         self._config = config
         self._log = log
         self._commit_log = commit_log
@@ -97,7 +92,8 @@ class Expiry:
         return band
 
     def _measured(self) -> DiskBand:
-        ratio = self._measure(self._directory) * 100
+        # As RocketMQ: the emptiest of the log's disks counts, since new files can go there, and the queues' disk.
+        ratio = max(min(map(self._measure, self._directories.paths)), self._measure(self._root)) * 100
         config = self._config
         if ratio > config.disk_space_warning_level_ratio:
             return DiskBand.FULL

@@ -6,12 +6,14 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mqstore import errors
 from mqstore.files.durable import sync_directory
 from mqstore.files.whole import mode_of
 from mqstore.layout.file_names import parse_queue_id
+from mqstore.store.log_places import LogPlaces, default_places, load_places
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _UNSAFE = re.compile(r"[/\x00]")
@@ -22,11 +24,27 @@ class StorePaths:
     """The paths of one store."""
 
     root: Path
+    given_places: LogPlaces | None = None
+    """Directories of the log, if they are known from elsewhere than the store's own note."""
 
     @property
     def commit_log(self) -> Path:
-        """Directory of the commit log files."""
-        return self.root / "commitlog"
+        """Directory of the commit log files, in a store that has one only; copies of any store are such."""
+        return default_places(self.root).paths[0]
+
+    @cached_property
+    def log_places(self) -> LogPlaces:
+        """The directories of the commit log, as given or as the store has noted; looked up once.
+
+        Raises:
+            CorruptConfigError, StoreIOError: the note could not be read, or names a directory that is missing.
+        """
+        return self.given_places or load_places(self.root)
+
+    @property
+    def commit_logs(self) -> list[Path]:
+        """Every directory that has files of the commit log."""
+        return self.log_places.all
 
     @property
     def consume_queue(self) -> Path:

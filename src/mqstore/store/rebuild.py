@@ -23,10 +23,11 @@ from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.engine import put_in_order
+from mqstore.store.log_places import given_places
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
 from mqstore.store.salvage import Loss, salvage_log
-from mqstore.store.sizes import resolve_sizes, with_sizes
+from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
 
@@ -65,14 +66,15 @@ def rebuild(
         UsageError: both or neither of ``output`` and ``in_place``, or ``output`` is in use.
         NotAStoreError, StoreLockedError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
     """
-    paths = StorePaths(Path(source))
-    check_is_store(paths)
+    root = Path(source)
+    check_is_store(StorePaths(root))
     if (output is None) != in_place:
         raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
     if in_place and salvage:
         raise errors.UsageError("salvage works on a copy only", hint="give --output NEW")
     started = time.monotonic()
     config = config or StoreConfig()
+    paths = StorePaths(root, given_places(root, config.store_path_commit_log, config.read_only_commit_log_store_paths))
     config = with_sizes(config, resolve_sizes(paths, config))
     losses: list[Loss] = []
     if output is None:
@@ -113,7 +115,7 @@ def truncate(
     paths = StorePaths(Path(source))
     check_is_store(paths)
     started = time.monotonic()
-    cut_at = check_cut(paths.commit_log, end)
+    cut_at = check_cut(paths.commit_logs, end)
     config = with_sizes(StoreConfig(), resolve_sizes(paths, StoreConfig()))
     _rebuild_copy(paths, Path(output), config, lambda log: cut_log(log, cut_at), on_progress)
     return _result(Path(output), [], started)
@@ -132,19 +134,22 @@ def _rebuild_copy(
     mode = mode_of(output)
     if mode and not (stat.S_ISDIR(mode) and not any(output.iterdir())):
         raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
-    for problem in take_inventory([paths.commit_log]).problems:
+    for problem in take_inventory(paths.commit_logs).problems:
         if problem.kind is ProblemKind.NOT_A_FILE:
             raise problem.to_error(errors.HINT_FOREIGN)
+        if problem.kind is ProblemKind.DUPLICATE:
+            raise problem.to_error(errors.HINT_DOUBLE)
     durable.make_directories(output.absolute().parent)
     stage = StorePaths(output.absolute().with_name(f".{output.name}.partial"))
     copying.remove_tree(stage.root)
-    copying.copy_tree(paths.commit_log, stage.commit_log)
+    for directory in paths.commit_logs:
+        copying.copy_tree(directory, stage.commit_log)
     copying.copy_tree(paths.config, stage.config)
     for path in (paths.checkpoint, paths.abort):
         if mode_of(path):
             copying.copy_file(path, stage.root / path.name)
     mend(stage.commit_log)
-    put_in_order(stage.root, config, on_progress)
+    put_in_order(stage.root, in_one_directory(config), on_progress)
     if mode:
         output.rmdir()
     stage.root.rename(output.absolute())

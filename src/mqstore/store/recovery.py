@@ -351,7 +351,7 @@ def check_log_files(log: LogReader) -> None:
         elif problem.kind is ProblemKind.WRONG_SIZE and last is not None and problem.path == last.path:
             _log.warning("%s has %s bytes instead of %s", problem.path, problem.found, problem.expected)
         else:
-            raise problem.to_error(SALVAGE_HINT)
+            raise problem.to_error(errors.HINT_DOUBLE if problem.kind is ProblemKind.DUPLICATE else SALVAGE_HINT)
     log.refresh()
     inventory = log.inventory
     if inventory.entries and inventory.start % inventory.size_bytes:

@@ -6,8 +6,8 @@ import shutil
 import time
 from typing import Any
 
+from mqstore.files.directories import used_ratio
 from mqstore.store.engine import Engine
-from mqstore.store.expiry import used_ratio
 from mqstore.store.statistics import StoreStatistics
 
 

@@ -42,9 +42,14 @@ def with_sizes(config: StoreConfig, sizes: FileSizes) -> StoreConfig:
     )
 
 
+def in_one_directory(config: StoreConfig) -> StoreConfig:
+    """``config`` for a copy of its store, whose log lies in the copy's own ``commitlog``."""
+    return dataclasses.replace(config, store_path_commit_log=None, read_only_commit_log_store_paths=None)
+
+
 def _commit_log(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> int:
     wanted = config.mapped_file_size_commit_log
-    inventory = take_inventory([paths.commit_log])
+    inventory = take_inventory(paths.commit_logs)
     found = inventory.size_bytes
     if not found:
         return wanted or DEFAULT_COMMIT_LOG_FILE_SIZE
@@ -61,7 +66,7 @@ def _commit_log(paths: StorePaths, config: StoreConfig, noted: FileSizes | None)
             )
         return found
     short_last = len(inventory.entries) == 1 and found < wanted
-    if found != wanted and not short_last:
+    if found != wanted and not short_last and (noted is None or noted.commit_log != wanted):
         raise _differs("mapped_file_size_commit_log", wanted, found, paths)
     return wanted
 

@@ -22,6 +22,7 @@ from mqstore.store.arguments import check_count, check_long, check_queue, check_
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
+from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import GetResult, QueryResult, QueueInfo
 from mqstore.store.paths import StorePaths
@@ -46,7 +47,13 @@ class StoreView:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, from_log: bool = False, index_geometry: Geometry | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        from_log: bool = False,
+        index_geometry: Geometry | None = None,
+        store_path_commit_log: str | None = None,
+        read_only_commit_log_store_paths: str | None = None,
     ) -> None:
         """Look at the store in directory ``path``.
 
@@ -56,17 +63,22 @@ class StoreView:
                 in memory once, when first asked for; key look-ups read the whole log.
             index_geometry: slots and entries of its index files; None is what mqstore noted when it wrote them, or
                 what their content tells.
+            store_path_commit_log: directories of its log, as in its broker's configuration, divided by commas. None is
+                what mqstore noted when it wrote there, or ``commitlog/``.
+            read_only_commit_log_store_paths: further ones, which get no new files.
 
         Raises:
             NotAStoreError: there is no such directory, or nothing of a store in it.
-            StoreIOError: it could not be read.
+            StoreIOError: it could not be read, or a directory of its log is missing.
+            UsageError: the directories given leave out one that has files of the log.
         """
         self.path = Path(path)
-        self.paths = StorePaths(self.path)
-        check_is_store(self.paths)
+        check_is_store(StorePaths(self.path))
+        given = given_places(self.path, store_path_commit_log, read_only_commit_log_store_paths)
+        self.paths = StorePaths(self.path, given)
         self._pool = FilePool()
         self._given_geometry = index_geometry
-        self.log = LogReader([self.paths.commit_log], pool=self._pool)
+        self.log = LogReader(self.paths.commit_logs, pool=self._pool)
         self._index_files: dict[Path, IndexFileReader] = {}
         self._from_log = from_log
         self._built: dict[tuple[str, int], MemoryQueue] | None = None

@@ -12,7 +12,7 @@ from mqstore.cli import expire
 from mqstore.cli.mqadmin.options import InPlace
 from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output, size_text
-from mqstore.store.expiry import used_ratio
+from mqstore.files.directories import used_ratio
 from mqstore.store.view import StoreView
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.inventory import ProblemKind
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
@@ -31,8 +32,10 @@ from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
+from mqstore.store.log_places import given_places
+from mqstore.store.log_reader import LogReader
 from mqstore.store.paths import StorePaths
-from mqstore.store.sizes import resolve_sizes, with_sizes
+from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
@@ -136,11 +139,18 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
     check_is_store(source)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise errors.UsageError("the output directory is in use", path=target, hint="give a new directory")
+    source = StorePaths(
+        source.root, given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
+    )
+    config = in_one_directory(config)
     sizes = resolve_sizes(source, config)
     paths = StorePaths(target.with_name(f".{target.name}.partial"))
     copying.remove_tree(paths.root)
     durable.make_directories(paths.commit_log)
-    log = open_log(StoreRef(str(source.root), ""))
+    log = LogReader(source.commit_logs)
+    for problem in log.inventory.problems:
+        if problem.kind is ProblemKind.DUPLICATE:
+            raise problem.to_error(errors.HINT_DOUBLE)
     pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in log.inventory.entries]
     log.close()
     run_tasks(spark, _copy, pairs)
