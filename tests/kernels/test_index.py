@@ -108,65 +108,6 @@ def test_the_hash_whose_absolute_value_is_negative(kernels: Any) -> None:
     file = bytearray(layout.file_size(5, 20))
     put_all(kernels, file, 5, 20, keyed("jllgvmc", topic=b"T"))
     assert layout.decode_entry(file, 1, 5).key_hash == 0
-    assert kernels.index_find(file, 5, 0, 9, 0, 2**63 - 1) == [(BASE, 1)]
-
-
-def find(kernels: Any, file: Any, key: str, *, most: int = 64, begin: int = 0, end: int = 2**63 - 1) -> list[int]:
-    hits = kernels.index_find(file, 5, layout.key_hash("TopicTest", key), most, begin, end)
-    return [number for _, number in hits]
-
-
-def test_find_newest_first(kernels: Any) -> None:
-    begin = 1_600_000_000_000
-    file = bytearray(layout.file_size(5, 200))
-    messages = [keyed("abc"[number % 3], store_timestamp_ms=begin + 500 * number) for number in range(90)]
-    log, columns = scanned(kernels, *messages)
-    kernels.index_put(file, 5, 200, log, columns, 0, 0, 90)
-    assert find(kernels, file, "a") == list(range(88, 0, -3))
-    assert find(kernels, file, "a", most=2) == [88, 85]
-    assert find(kernels, file, "a", most=0) == []
-    assert find(kernels, file, "zzz") == []
-    hits = kernels.index_find(file, 5, layout.key_hash("TopicTest", "b"), 100, 0, 2**63 - 1)
-    assert hits == [(BASE + columns.position[number - 1], number) for number in range(89, 0, -3)]
-
-
-def test_windows_miss_nothing(kernels: Any) -> None:
-    begin = 1_600_000_000_000
-    file = bytearray(layout.file_size(5, 50))
-    times = [begin + 700 * number for number in range(20)]
-    put_all(kernels, file, 5, 50, *[keyed("k", store_timestamp_ms=time) for time in times])
-    for first in range(-1, 20):
-        for last in range(first, 20):
-            low, high = begin + 700 * first, begin + 700 * last
-            wanted = {number for number, time in enumerate(times, start=1) if low <= time <= high}
-            found = set(find(kernels, file, "k", begin=low, end=high))
-            assert wanted <= found
-            assert all(low - 999 <= times[number - 1] <= high + 999 for number in found)
-
-
-def test_a_clock_that_stepped_back_hides_nothing(kernels: Any) -> None:
-    begin = 1_600_000_000_000
-    file = bytearray(layout.file_size(5, 50))
-    times = [begin, begin + 60_000, begin + 10_000]
-    put_all(kernels, file, 5, 50, *[keyed("k", store_timestamp_ms=time) for time in times])
-    assert find(kernels, file, "k", begin=begin + 50_000) == [2]
-
-
-def test_damaged_chains_end(kernels: Any) -> None:
-    file = bytearray(layout.file_size(1, 10))
-    put_all(kernels, file, 1, 10, *[keyed("k")] * 6)
-    key = layout.key_hash("TopicTest", "k")
-    for number in range(1, 7):
-        for previous in (number, number + 1, 6, 2**31 - 1, -1, -(2**31)):
-            damaged = bytearray(file)
-            place = layout.entry_position(number, 1) + 16
-            damaged[place : place + 4] = previous.to_bytes(4, "big", signed=True)
-            hits = kernels.index_find(damaged, 1, key, 100, 0, 2**63 - 1)
-            assert [hit[1] for hit in hits] == list(range(6, number - 1, -1))
-    for slot in (0, -1, 7, 2**31 - 1):
-        damaged = bytearray(file)
-        damaged[40:44] = slot.to_bytes(4, "big", signed=True)
-        assert kernels.index_find(damaged, 1, key, 100, 0, 2**63 - 1) == []
 
 
 def test_impossible_counts_stay_inside_the_file(kernels: Any) -> None:
@@ -174,7 +115,6 @@ def test_impossible_counts_stay_inside_the_file(kernels: Any) -> None:
         file = bytearray(layout.file_size(1, 10))
         file[36:40] = count.to_bytes(4, "big", signed=True)
         file[40:44] = (2**31 - 2).to_bytes(4, "big")
-        assert kernels.index_find(file, 1, 5, 100, 0, 2**63 - 1) == []
         assert put_all(kernels, file, 1, 10, keyed("k")) == ((1, 0) if count <= 0 else (0, 0))
 
 
@@ -184,15 +124,10 @@ def test_wrong_dimensions_are_refused(kernels: Any) -> None:
     for slots, entries in ((5, 11), (0, 10), (-1, 5), (2**31, 2), (6, 10), (5, 1), (5, -1)):
         with pytest.raises(UsageError):
             kernels.index_put(file, slots, entries, log, columns, 0, 0, 1)
-    for slots in (0, -1, 2**20):
-        with pytest.raises(UsageError):
-            kernels.index_find(file, slots, 1, 1, 0, 1)
     with pytest.raises(UsageError):
         kernels.index_put(file, 5, 10, log, columns, 0, -1, 1)
     with pytest.raises(UsageError):
         kernels.index_put(file, 5, 10, log, columns, 0, 0, 2)
-    assert kernels.index_find(file, 5, -1, 1, 0, 1) == []
-    assert kernels.index_find(file, 5, 2**31, 1, 0, 1) == []
 
 
 def test_read_only_files_are_refused(kernels: Any) -> None:
@@ -202,22 +137,10 @@ def test_read_only_files_are_refused(kernels: Any) -> None:
 
 
 @settings(max_examples=150)
-@given(LOGS, st.integers(1, 7), st.integers(2, 12), st.data())
-def test_any_log_gives_the_same_files(
-    native: Any, pure: Any, log: bytes, slots: int, entries: int, data: st.DataObject
-) -> None:
+@given(LOGS, st.integers(1, 7), st.integers(2, 12))
+def test_any_log_gives_the_same_files(native: Any, pure: Any, log: bytes, slots: int, entries: int) -> None:
     files = refile(native, [(BASE, log)], slots, entries)
     assert files == refile(pure, [(BASE, log)], slots, entries)
-    for file in files:
-        changed = bytearray(file)
-        for _ in range(data.draw(st.integers(0, 3))):
-            changed[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
-        number = data.draw(st.integers(0, entries - 1))
-        key = layout.decode_entry(changed, number, slots).key_hash
-        window = sorted(data.draw(st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2)))
-        for begin, end in (window, (0, 2**63 - 1)):
-            found = native.index_find(changed, slots, key, 70, begin, end)
-            assert found == pure.index_find(changed, slots, key, 70, begin, end)
 
 
 def test_slots_follow_from_the_entries(kernels: Any, golden: Path) -> None:

@@ -89,7 +89,8 @@ def test_what_cannot_be_measured(tmp_path: Path, words: list[str]) -> None:
 def tables(page: Path) -> dict[str, list[dict[str, str]]]:
     """Every table of a page, as rows by column name, under the last line of text before it."""
     found: dict[str, list[dict[str, str]]] = {}
-    text, names = "", []
+    text = ""
+    names: list[str] = []
     for line in page.read_text(encoding="utf-8").splitlines():
         if not line.startswith("|"):
             text, names = (line or text), []

@@ -4,23 +4,33 @@ A store with ten thousand queues has more files than a process may hold open. Th
 first read and closes the one that has not been used for longest. Reads use ``pread``: the pages are the same that a
 live writer's maps show, no map can be cut away under the reader (SIGBUS), and a file that somebody shortens gives a
 short read.
+
+Only what this process writes through a map of its own is read there, too, while it is lent to the pool: a short read
+then costs no system call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.mapped_file import MappedFile
+
+_T = TypeVar("_T")
 
 _MOST_IDLE = 64
+_SHORT_BYTES = 64 << 10
+"""More than this is worth a system call, during which other threads run."""
+_NO_END = (1 << 63) - 1
 
 
 def default_capacity() -> int:
@@ -50,8 +60,9 @@ class FilePool:
         self._lock = threading.Lock()
         self._open: OrderedDict[Path, _Slot] = OrderedDict()
         self._doomed: list[_Slot] = []
+        self._lent: dict[Path, MappedFile] = {}
 
-    @contextmanager
+    @contextlib.contextmanager
     def descriptor(self, path: Path) -> Iterator[int]:
         """Give a descriptor of ``path``, valid inside the ``with`` block only.
 
@@ -64,7 +75,7 @@ class FilePool:
         finally:
             self._give_back(slot)
 
-    @contextmanager
+    @contextlib.contextmanager
     def created(self, path: Path, size_bytes: int) -> Iterator[int]:
         """Create ``path`` with ``size_bytes`` zeros and give its descriptor; the file stays in the pool after."""
         fd = durable.create_file(path, size_bytes)
@@ -78,6 +89,11 @@ class FilePool:
 
     def read(self, path: Path, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes`` bytes at ``position``; fewer only at the end of the file."""
+        if size_bytes <= _SHORT_BYTES and (lent := self._lent.get(path)) is not None:
+            end = position + size_bytes
+            if position >= 0 and end <= lent.reserved_to:
+                with contextlib.suppress(ValueError):  # its owner has just closed it
+                    return lent.buffer[position:end]
         slot = self._take(path)  # as descriptor does, which costs more than the reading itself
         try:
             data = os.pread(slot.fd, size_bytes, position)
@@ -91,6 +107,33 @@ class FilePool:
         finally:
             self._give_back(slot)
         return data
+
+    def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T:
+        """``function(source, end, *args)``: the source is a descriptor of the file, or its map, good as far as ``end``.
+
+        Raises:
+            StoreIOError: the file could not be opened.
+        """
+        lent = self._lent.get(path)
+        if lent is not None:
+            with contextlib.suppress(ValueError):  # its owner has just closed it
+                return function(lent.buffer, lent.reserved_to, *args)
+        slot = self._take(path)
+        try:
+            return function(slot.fd, _NO_END, *args)
+        finally:
+            self._give_back(slot)
+
+    def lend(self, file: MappedFile) -> None:
+        """Read ``file`` where its owner has mapped it, until :meth:`take_back`.
+
+        Its owner may close it before that; no map is in use while other code of this process runs.
+        """
+        self._lent[file.path] = file
+
+    def take_back(self, file: MappedFile) -> None:
+        """Read ``file`` by descriptor again."""
+        self._lent.pop(file.path, None)
 
     def forget(self, path: Path) -> None:
         """Close ``path`` as soon as nobody uses it: it was removed, or replaced by another file."""

@@ -69,6 +69,7 @@ kafka_encode = _chosen.kafka_encode
 kafka_headers = _chosen.kafka_headers
 kafka_index = _chosen.kafka_index
 kafka_records = _chosen.kafka_records
+key_hash = _chosen.key_hash
 log_tail = _chosen.log_tail
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
@@ -77,6 +78,7 @@ properties_map = _chosen.properties_map
 put_batch = _chosen.put_batch
 put_message = _chosen.put_message
 queue_runs = _chosen.queue_runs
+record_with_key = _chosen.record_with_key
 resync = _chosen.resync
 scan = _chosen.scan
 select_units = _chosen.select_units
@@ -118,6 +120,7 @@ __all__ = [
     "kafka_headers",
     "kafka_index",
     "kafka_records",
+    "key_hash",
     "log_tail",
     "ms_to_us",
     "msg_id_text",
@@ -126,6 +129,7 @@ __all__ = [
     "put_batch",
     "put_message",
     "queue_runs",
+    "record_with_key",
     "resync",
     "scan",
     "select_units",

@@ -268,17 +268,6 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
         too.
         """
 
-    def index_find(
-        self, index_buffer: Buffer, hash_slots: int, key_hash: int, max_hits: int, begin_ms: int, end_ms: int
-    ) -> list[tuple[int, int]]:
-        """Physical offsets and entry numbers filed under ``key_hash``, newest entry first, at most
-        ``max_hits``.
-
-        These are candidates: other keys can have the same hash, and the file knows times only to the second,
-        so that entries up to 999 ms older than ``begin_ms`` are among them. Check topic, key and time of the
-        record. Chains are followed only towards lower entry numbers, so they end whatever the file holds.
-        """
-
     def index_slots(self, index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
         """Build the slots of an index file from its entries, up to the first of a record at or behind ``log_end``.
 

@@ -1,9 +1,9 @@
-"""What a running store asks of the kernels: putting messages at the log's end, and getting them from a queue."""
+"""What a running store asks of the kernels: to put messages at the log's end, to get them from a queue or by key."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.record import Record
@@ -51,7 +51,7 @@ class LogTail(Protocol):
 
 
 class StoreKernels(Protocol):
-    """The functions behind ``put`` and ``get``; a part of :class:`mqstore.kernels.api.Kernels`."""
+    """The functions behind ``put``, ``get`` and ``query``; a part of :class:`mqstore.kernels.api.Kernels`."""
 
     def log_tail(
         self, message_type: type, result_type: type, put_ok: object, store_host: bytes, max_body: int, /
@@ -112,4 +112,61 @@ class StoreKernels(Protocol):
         Returns how many units were dealt with and how many bytes of records were added. The next unit is one whose
         record does not lie in ``data``, is damaged or not what the unit says, or whose tag is not ASCII, unless a
         limit was reached.
+        """
+
+    def key_hash(self, topic: bytes, key: bytes, /) -> int:
+        """The number that a key is filed under, of topic and key in UTF-8: :func:`mqstore.layout.index.key_hash`."""
+
+    def index_find(
+        self,
+        source: int | Buffer,
+        end: int,
+        hash_slots: int,
+        max_entries: int,
+        key_hash: int,
+        number: int,
+        most: int,
+        begin_ms: int,
+        end_ms: int,
+        /,
+    ) -> tuple[list[int], int] | None:
+        """Physical offsets filed under ``key_hash`` in an index file, newest entry first (docs/format/index-file.md).
+
+        These are candidates: other keys can have the same hash, and the file knows times only to the second, so that
+        entries up to 999 ms older than ``begin_ms`` are among them.
+
+        Args:
+            source: descriptor of the file, or its bytes in memory, of which only those before ``end`` are looked at.
+            hash_slots, max_entries: its dimensions.
+            number: entry to begin with, 0 for the newest of the hash's slot.
+            most: how many entries are looked at, 64 at the most.
+
+        Returns the offsets and the entry to go on with, 0 at the end of the chain. None when the header is broken, a
+        number leads nowhere or not back, or the file cannot be read: the plain path can tell which.
+        """
+
+    def record_with_key(
+        self,
+        source: int | Buffer,
+        end: int,
+        position: int,
+        room: int,
+        physical_offset: int,
+        topic: bytes,
+        key: bytes,
+        begin_ms: int,
+        end_ms: int,
+        record_type: type[Record],
+        /,
+    ) -> Record | Literal[False] | None:
+        """The record at ``position`` of a log file, if it is of ``topic``, bears ``key`` and is of the time window.
+
+        Args:
+            source, end: the file, as for :meth:`index_find`.
+            room: bytes from ``position`` to the file's end.
+            topic, key: ASCII; other text may be mended on reading, which is left to the plain path.
+            begin_ms, end_ms: store times, both inclusive.
+
+        Returns False for a sound record that is not wanted, None when there is no sound record or it is larger than
+        8 MiB: the plain path can tell.
         """

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mqstore import errors, kernels
 from mqstore.files.directories import Directories
 from mqstore.files.mapped_file import MappedFile
+from mqstore.files.pool import FilePool
 from mqstore.kernels.api import PreparedMessage
 from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
@@ -55,11 +56,14 @@ class CommitLog:
             sync would answer success, so nothing is appended or acknowledged any more.
     """
 
-    def __init__(self, directories: Directories, file_size: int, tail: LogTail, on_roll: Callable[[], None]) -> None:
+    def __init__(
+        self, directories: Directories, file_size: int, tail: LogTail, readers: FilePool, on_roll: Callable[[], None]
+    ) -> None:
         self._directories = directories
         self._directory = directories.paths[0]
         self.file_size = file_size
         self.tail = tail
+        self._readers = readers
         self._on_roll = on_roll
         self._lock = threading.Lock()
         self._file: MappedFile | None = None
@@ -212,7 +216,10 @@ class CommitLog:
         """Make ``file`` the one that is written to."""
         self.tail.detach()
         self.tail.attach(file.buffer, file.start)
+        if self._file is not None:
+            self._readers.take_back(self._file)
         self._file = file
+        self._readers.lend(file)
         return file
 
     def _create(self, start: int) -> MappedFile:
@@ -267,6 +274,7 @@ class CommitLog:
         finally:
             self.tail.detach()
             if self._file is not None:
+                self._readers.take_back(self._file)
                 self._file.close()
                 self._file = None
 

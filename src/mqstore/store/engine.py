@@ -112,10 +112,10 @@ class Engine:
         held.callback(self._queue_pool.close)
         self.log = LogReader(self.paths.commit_logs, file_size=self.sizes.commit_log, pool=self.pool)
         self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
-        self.index = IndexWriter(self.paths.index, self.sizes.index) if config.message_index_enable else None
+        self.index = IndexWriter(self.paths.index, self.sizes.index, self.pool) if config.message_index_enable else None
         if self.index is not None:
             held.callback(self.index.close)
-        self._index_readers: dict[Path, IndexFileReader] = {}
+        self._index_files: tuple[list[Path], list[IndexFileReader]] = ([], [])
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table)
         end = Recovery(
             self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
@@ -130,7 +130,7 @@ class Engine:
         for queue in self.queues.all():
             if queue.queue_id <= MAX_QUEUE_ID:
                 set_next_offset(tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
-        commit_log = CommitLog(self.directories, self.sizes.commit_log, tail, self.log.refresh)
+        commit_log = CommitLog(self.directories, self.sizes.commit_log, tail, self.pool, self.log.refresh)
         commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
         return commit_log
 
@@ -183,10 +183,12 @@ class Engine:
     def index_files(self) -> list[IndexFileReader]:
         """Readers of all index files, oldest first."""
         paths = list_index_files(self.paths.index) if self.index is None else self.index.paths
-        for path in paths:
-            if path not in self._index_readers:
-                self._index_readers[path] = IndexFileReader(path, self.pool, self.sizes.index)
-        return [self._index_readers[path] for path in paths]
+        listed, readers = self._index_files
+        if listed is not paths:  # the list of a running index is replaced, never changed
+            known = {reader.path: reader for reader in readers}
+            readers = [known.get(path) or IndexFileReader(path, self.pool, self.sizes.index) for path in paths]
+            self._index_files = (paths, readers)
+        return readers
 
     def flush(self) -> None:
         """See :meth:`mqstore.Store.flush`."""

@@ -7,7 +7,7 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ DEFAULT_HASH_SLOTS = 5_000_000
 DEFAULT_INDEX_NUM = 20_000_000
 _MAX_GEOMETRIES = 1 << 20
 _WRITER_PATIENCE = 5
+_ENTRIES_AT_A_TIME = 64
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,52 @@ class IndexFileReader:
         """The raw slot area: one big-endian 32-bit entry number a slot."""
         return self._read(layout.INDEX_HEADER.size, self.geometry.hash_slots * layout.INDEX_SLOT.size)
 
-    def chain(self, key_hash: int, count: int) -> Iterator[IndexEntry]:
-        """Entries of the hash's slot, newest first, hash not yet compared; ``count`` is the header's index_count.
+    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of records that may bear a key of this hash and be stored in [begin_ms, end_ms].
 
-        A chain that does not lead to ever smaller entry numbers is damage.
+        Newest first. Entries hold whole seconds since their file began, so each may be up to a second later than it
+        says; a record filed twice comes twice.
 
         Raises:
-            CorruptFileError: the chain turns back on itself.
+            CorruptFileError: the header is broken, or a chain does not lead to ever smaller entry numbers.
         """
-        position = layout.slot_position(key_hash, self.geometry.hash_slots)
-        number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
+        shape = self.geometry
+        number = 0
+        while True:
+            found = self._pool.call(
+                self.path,
+                kernels.index_find,
+                shape.hash_slots,
+                shape.max_entries,
+                key_hash,
+                number,
+                _ENTRIES_AT_A_TIME,
+                begin_ms,
+                end_ms,
+            )
+            if found is None:
+                yield from self._candidates_checked(key_hash, number, begin_ms, end_ms)
+                return
+            offsets, number = found
+            yield from offsets
+            if number == 0:
+                return
+
+    def _candidates_checked(self, key_hash: int, number: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """The same from entry ``number`` on, 0 for the newest, step by step: it tells what is wrong, and where."""
+        header = self.header
+        if header.index_count <= 1 or header.begin_timestamp_ms > end_ms or header.end_timestamp_ms < begin_ms:
+            return
+        for entry in self._chain(key_hash, number, header.index_count):
+            at_least = header.begin_timestamp_ms + entry.time_diff_s * 1000
+            if entry.key_hash == key_hash and at_least <= end_ms and at_least + 999 >= begin_ms:
+                yield entry.physical_offset
+
+    def _chain(self, key_hash: int, number: int, count: int) -> Iterator[IndexEntry]:
+        """Entries from ``number`` on, 0 for the slot's newest; ``count`` is the header's index_count."""
+        if number == 0:
+            position = layout.slot_position(key_hash, self.geometry.hash_slots)
+            number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
         if number <= 0 or (number >= count and number >= self._count_above(number)):
             return
         while number > 0:
@@ -222,19 +259,3 @@ def list_index_files(directory: Path) -> list[Path]:
         return []
     except OSError as error:
         raise errors.from_os_error(error, "list directory", directory) from error
-
-
-def find_candidates(files: Sequence[IndexFileReader], key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-    """Physical offsets of records that may bear the key and be stored in [begin_ms, end_ms], newest first.
-
-    Entries hold whole seconds since their file began, so each may be up to a second later than it says; a record
-    filed twice comes twice.
-    """
-    for file in sorted(files, key=lambda one: one.path.name, reverse=True):
-        header = file.header
-        if header.index_count <= 1 or header.begin_timestamp_ms > end_ms or header.end_timestamp_ms < begin_ms:
-            continue
-        for entry in file.chain(key_hash, header.index_count):
-            at_least = header.begin_timestamp_ms + entry.time_diff_s * 1000
-            if entry.key_hash == key_hash and at_least <= end_ms and at_least + 999 >= begin_ms:
-                yield entry.physical_offset

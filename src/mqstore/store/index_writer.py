@@ -35,8 +35,9 @@ class IndexWriter:
         end_timestamp_ms: store time of the last record in the newest file that is full and synced; 0 if none is.
     """
 
-    def __init__(self, directory: Path, geometry: Geometry) -> None:
+    def __init__(self, directory: Path, geometry: Geometry, readers: FilePool) -> None:
         self._directory = directory
+        self._readers = readers
         self._geometry = geometry
         self._file: MappedFile | None = None
         self.paths: list[Path] = []
@@ -49,7 +50,14 @@ class IndexWriter:
         self._filed_to = (filed_to, 0)
         self.paths = list_index_files(self._directory)
         if self.paths:
-            self._file = MappedFile(self.paths[-1], self._geometry.file_size)
+            self._use(MappedFile(self.paths[-1], self._geometry.file_size))
+
+    def _use(self, file: MappedFile) -> None:
+        """Make ``file`` the one that is written to."""
+        if self._file is not None:
+            self._readers.take_back(self._file)
+        self._file = file
+        self._readers.lend(file)
 
     @property
     def last_name(self) -> str | None:
@@ -125,7 +133,7 @@ class IndexWriter:
                 1,
             )
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
-        self._file = file  # before the full one is listed, so that a sync beside takes either both or neither
+        self._use(file)  # before the full one is listed, so that a sync beside takes either both or neither
         if previous is not None:
             self._unsynced_full.append(previous)
         self.paths = [*self.paths, file.path]
@@ -165,6 +173,7 @@ class IndexWriter:
             self.sync()
         finally:
             if self._file is not None:
+                self._readers.take_back(self._file)
                 self._file.close()
                 self._file = None
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from mqstore import errors, kernels
 from mqstore.files import durable
@@ -186,6 +187,25 @@ class LogReader:
         except errors.CorruptRecordError:
             return None
         return record if isinstance(record, Record) and record.total_size == len(data) else None
+
+    def record_with_key(
+        self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int
+    ) -> Record | Literal[False] | None:
+        """The record at ``physical_offset`` if it is of ``topic``, bears ``key`` and is of the time window.
+
+        Returns False for another record, and None when :meth:`record_at` must say whether there is one; topic and key
+        are ASCII.
+        """
+        entry = self.entry_at(physical_offset) if physical_offset >= 0 else None
+        if entry is None:
+            return None
+        position = physical_offset - entry.start
+        room = self._inventory.size_bytes - position
+        wanted = (physical_offset, topic, key, begin_ms, end_ms)
+        try:
+            return self._pool.call(entry.path, kernels.record_with_key, position, room, *wanted, Record)
+        except errors.StoreIOError:
+            return None
 
     def _record_bytes(self, physical_offset: int) -> bytes | None:
         """As many bytes as the record there claims to have; most need one read only."""

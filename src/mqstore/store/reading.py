@@ -1,4 +1,4 @@
-"""What a reader asks of a store: messages of a queue, messages by key, the offset at a time.
+"""What a reader asks of a store: messages of a queue, the offset at a time; messages by key are in ``key_lookup``.
 
 The same code serves a running store and a directory looked at from outside; they differ only in who knows where a
 queue begins and ends.
@@ -7,20 +7,17 @@ queue begins and ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 from mqstore import errors, kernels
 from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
-from mqstore.layout.index import index_keys, key_hash
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus
-from mqstore.store.index_reader import IndexFileReader, find_candidates
 from mqstore.store.log_reader import LogReader
 from mqstore.store.message import GetResult, QueryResult
 
@@ -261,32 +258,6 @@ class _ReadAhead:
         except errors.CorruptRecordError:
             return None
         return record if isinstance(record, Record) and record.total_size == unit.size_bytes else None
-
-
-def query_by_key(
-    log: LogReader,
-    index_files: Sequence[IndexFileReader],
-    topic: str,
-    key: str,
-    max_messages: int,
-    begin_ms: int,
-    end_ms: int,
-) -> QueryResult:
-    """Messages of ``topic`` that bear ``key`` and were stored in [begin_ms, end_ms], the newest ``max_messages`` of
-    them, oldest first."""
-    found: dict[int, Record] = {}
-    for physical_offset in find_candidates(index_files, key_hash(topic, key), begin_ms, end_ms):
-        if physical_offset in found:
-            continue
-        record = log.record_at(physical_offset)
-        if record is None or record.topic != topic or key not in index_keys(record):
-            continue
-        if begin_ms <= record.store_timestamp_ms <= end_ms:
-            found[physical_offset] = record
-            if len(found) > max_messages:
-                break
-    newest = list(islice(found.values(), max_messages))
-    return QueryResult(sorted(newest, key=lambda record: record.physical_offset), len(found) > max_messages)
 
 
 def newest(records: Iterable[Record], max_messages: int, begin_ms: int, end_ms: int) -> QueryResult:

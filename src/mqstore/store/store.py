@@ -23,6 +23,7 @@ from mqstore.store.consumer import Consumer
 from mqstore.store.engine import Engine
 from mqstore.store.expiry import ExpiryReport
 from mqstore.store.groups import ConsumerGroups
+from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.recovery import Progress
 from mqstore.store.runtime_info import runtime_info
@@ -212,7 +213,7 @@ class Store:
         check_window(begin, end)
         limit = self.config.max_msgs_num_batch if max_messages is None else max_messages
         check_count(limit)
-        return reading.query_by_key(self.log, self._engine.index_files(), topic, key, limit, begin, end)
+        return query_by_key(self.log, self._engine.index_files(), KeyQuery(topic, key, begin, end), limit)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER

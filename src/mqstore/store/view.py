@@ -22,6 +22,7 @@ from mqstore.store.arguments import check_count, check_long, check_queue, check_
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
+from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import GetResult, QueryResult, QueueInfo
@@ -267,7 +268,7 @@ class StoreView:
         check_count(max_messages)
         if self._from_log:
             return reading.newest(find_by_key(self.log, topic, key), max_messages, begin, end)
-        return reading.query_by_key(self.log, self.index_files(), topic, key, max_messages, begin, end)
+        return query_by_key(self.log, self.index_files(), KeyQuery(topic, key, begin, end), max_messages)
 
     @property
     def settings(self) -> Settings:

@@ -1,4 +1,4 @@
-# Keys of scanned records into index files, and out of them (docs/format/index-file.md).
+# Keys of scanned records into index files (docs/format/index-file.md).
 
 cdef enum:
     HEADER_SIZE = 40
@@ -165,66 +165,6 @@ def index_put(
         reached = put_rows(&file, &rows, source.at, row, &key, stop)
     write_header(&file)
     return reached, key
-
-
-cdef struct Hit:
-    int64_t physical_offset
-    int32_t number
-
-
-cdef int64_t follow_chain(
-    IndexFile* file, int32_t key_hash, int64_t begin_ms, int64_t end_ms, Hit* hits, int64_t max_hits
-) noexcept nogil:
-    cdef int64_t slot = file.hash_slots
-    cdef int32_t bound = <int32_t> min(<int64_t> file.index_count, file.max_entries)
-    cdef int32_t number = mq_get32(file.base + HEADER_SIZE + SLOT_SIZE * (key_hash % file.hash_slots))
-    cdef int64_t found = 0
-    cdef int64_t time_ms
-    cdef int32_t seconds
-    cdef const uint8_t* entry
-    # Only towards lower numbers: a chain of a healthy file never does anything else, and so every chain ends.
-    while 0 < number < bound and found < max_hits:
-        entry = file.entries + ENTRY_SIZE * <int64_t> number
-        seconds = mq_get32(entry + 12)
-        if mq_get32(entry) == key_hash and seconds >= 0:
-            time_ms = LONG_MAX
-            if file.begin_timestamp_ms <= LONG_MAX - 1000 * <int64_t> seconds:
-                time_ms = file.begin_timestamp_ms + 1000 * <int64_t> seconds
-            if begin_ms <= time_ms <= end_ms:
-                hits[found].physical_offset, hits[found].number = mq_get64(entry + 4), number
-                found += 1
-        bound = number
-        number = mq_get32(entry + 16)
-    return found
-
-
-def index_find(
-    index_buffer, int64_t hash_slots, int64_t key_hash, int64_t max_hits, int64_t begin_ms, int64_t end_ms
-):
-    """Candidates for a key; see mqstore.kernels.api.Kernels.index_find."""
-    cdef Source source = Source(index_buffer)
-    cdef IndexFile file
-    cdef Hit few[64]
-    cdef Hit* hits = few
-    cdef int64_t found, entries
-    check_dimensions(source.size, hash_slots, 0)
-    if not 0 <= key_hash <= INT_MAX:
-        return []
-    entries = (source.size - HEADER_SIZE - SLOT_SIZE * hash_slots) // ENTRY_SIZE
-    read_header(&file, <uint8_t*> source.at, hash_slots, entries)
-    max_hits = min(max_hits, min(entries, <int64_t> file.index_count))
-    if max_hits > 64:
-        hits = <Hit*> malloc(max_hits * sizeof(Hit))
-        if hits == NULL:
-            raise MemoryError()
-    try:
-        begin_ms = LONG_MIN if begin_ms < LONG_MIN + TRUNCATED_MS else begin_ms - TRUNCATED_MS
-        with nogil:
-            found = follow_chain(&file, <int32_t> key_hash, begin_ms, end_ms, hits, max_hits)
-        return [(hits[k].physical_offset, hits[k].number) for k in range(found)]
-    finally:
-        if hits != few:
-            free(hits)
 
 
 cdef struct SlotWalk:

@@ -13,9 +13,10 @@ from mqstore.kernels.pure.arrow import (
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
 from mqstore.kernels.pure.get import take_messages, unit_span
-from mqstore.kernels.pure.index import index_find, index_put, index_slots
+from mqstore.kernels.pure.index import index_put, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
+from mqstore.kernels.pure.lookup import index_find, key_hash, record_with_key
 from mqstore.kernels.pure.put import put_batch, put_message
 from mqstore.kernels.pure.scan import resync, scan
 from mqstore.kernels.pure.tail import log_tail
@@ -38,6 +39,7 @@ __all__ = [
     "kafka_headers",
     "kafka_index",
     "kafka_records",
+    "key_hash",
     "log_tail",
     "ms_to_us",
     "msg_id_text",
@@ -46,6 +48,7 @@ __all__ = [
     "put_batch",
     "put_message",
     "queue_runs",
+    "record_with_key",
     "resync",
     "scan",
     "select_units",

@@ -9,8 +9,8 @@ from mqstore.kernels.api import IndexSlots, LogColumns
 from mqstore.kernels.pure.checks import check_rows, part, text_of
 from mqstore.layout import index as layout
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.constants import LONG_MAX, SysFlag
-from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexEntry, IndexHeader
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from mqstore.layout.properties import split_keys
 from mqstore.layout.text import decode_text
 
@@ -93,33 +93,6 @@ def _put(
         header.hash_slot_count + (previous == 0),
         number + 1,
     )
-
-
-def index_find(
-    index_buffer: Buffer, hash_slots: int, key_hash: int, max_hits: int, begin_ms: int, end_ms: int
-) -> list[tuple[int, int]]:
-    """See :meth:`mqstore.kernels.api.Kernels.index_find`."""
-    hits: list[tuple[int, int]] = []
-    with memoryview(index_buffer) as file:
-        check_dimensions(len(file), hash_slots, 0)
-        header = layout.decode_header(file)
-        entries = (len(file) - layout.entry_position(0, hash_slots)) // INDEX_ENTRY.size
-        bound = min(header.index_count, entries)
-        number = layout.decode_slot(file, key_hash % hash_slots, hash_slots) if key_hash >= 0 else 0
-        while 0 < number < bound and len(hits) < max_hits:
-            entry = layout.decode_entry(file, number, hash_slots)
-            if entry.key_hash == key_hash and _in_window(entry, header, begin_ms, end_ms):
-                hits.append((entry.physical_offset, number))
-            bound = number
-            number = entry.previous
-    return hits
-
-
-def _in_window(entry: IndexEntry, header: IndexHeader, begin_ms: int, end_ms: int) -> bool:
-    if entry.time_diff_s < 0:
-        return False
-    time_ms = min(header.begin_timestamp_ms + 1000 * entry.time_diff_s, LONG_MAX)
-    return begin_ms - TRUNCATED_MS <= time_ms <= end_ms
 
 
 def index_slots(index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
