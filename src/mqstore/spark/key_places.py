@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mqstore import errors, kernels
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import key_hash
 from mqstore.layout.record import Record
 from mqstore.spark.queue_guide import GuideRefusedError
@@ -53,7 +54,7 @@ def find_places(store: StoreRef, log: LogReader, selection: Selection) -> FoundP
         for file in _index_files(view):
             try:
                 begin, end = file.header.begin_physical_offset, file.header.end_physical_offset + 1
-                found = {offset for one in hashes for offset in _chain(file, one)}
+                found = {offset for one in hashes for offset in file.candidates(one, 0, LONG_MAX)}
             except errors.CorruptFileError as error:
                 _log.warning("not going by an index file: %s", error)
                 continue
@@ -75,10 +76,6 @@ def _index_files(view: StoreView) -> list[IndexFileReader]:
         return view.index_files()
     except errors.CorruptFileError as error:
         raise GuideRefusedError(f"the index is damaged: {error}") from None
-
-
-def _chain(file: IndexFileReader, wanted: int) -> Iterator[int]:
-    return (entry.physical_offset for entry in file.chain(wanted, file.header.index_count) if entry.key_hash == wanted)
 
 
 def read_places(log: LogReader, places: Places, policy: SplitPolicy) -> Iterator[Chunk]:
