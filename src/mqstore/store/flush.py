@@ -1,7 +1,10 @@
-"""When appended bytes are safe: one thread that syncs the log, for all that wait at once.
+"""When appended bytes are safe: one sync of the log for all that wait at once.
 
-SYNC_FLUSH is a group commit: while one sync runs, further puts gather, and the next sync serves them all.
-ASYNC_FLUSH syncs at an interval.
+SYNC_FLUSH is a group commit: while one sync runs, further puts gather, and the next sync serves them all. As long as
+the device is quick, whoever waits and finds nobody syncing does it himself: to hand the work to another thread and be
+woken by it takes longer than many a sync. He first waits a moment for the others who put a message last time, or each
+would sync for himself alone. When the device is slow a thread of the service does it, so that those who wait can give
+up in time. ASYNC_FLUSH has that thread sync at an interval.
 """
 
 from __future__ import annotations
@@ -16,16 +19,27 @@ from mqstore.store.config import StoreConfig
 
 _log = logging.getLogger(__name__)
 
+_QUICK_S = 0.1
+"""A sync that took longer was slow: the next ones are not for those who wait."""
+_WORTH_GATHERING_S = 50e-6
+"""A sync that took less is not worth waiting for others."""
+
 
 class FlushService:
-    """The thread that syncs the commit log, until a sync fails."""
+    """Syncs the commit log, until a sync fails."""
 
     def __init__(self, commit_log: CommitLog, config: StoreConfig) -> None:
         self._commit_log = commit_log
         self._interval_s = config.flush_interval_commit_log / 1000
         self._timeout_s = config.sync_flush_timeout / 1000
-        self._changed = threading.Condition()
-        self._waiting = 0
+        self._lock = threading.Lock()
+        self._synced = threading.Condition(self._lock)
+        self._wanted = threading.Condition(self._lock)
+        self._is_syncing = False
+        self._gathered = threading.Condition(self._lock)
+        self._sync_s = 0.0
+        self._awaited: list[int] = []
+        self._company = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="mqstore-flush", daemon=True)
 
@@ -39,48 +53,73 @@ class FlushService:
         Raises:
             StoreIOError: the sync failed; the bytes may or may not be there after a restart.
         """
+        if self._commit_log.flushed_offset >= physical_offset:
+            return True
         deadline = time.monotonic() + self._timeout_s
-        with self._changed:
-            self._waiting += 1
-            try:
-                self._changed.notify_all()
-                while self._commit_log.flushed_offset < physical_offset:
-                    if self._commit_log.failure is not None:
-                        raise self._commit_log.failure
-                    remaining = deadline - time.monotonic()
-                    if remaining <= 0:
-                        return False
-                    self._changed.wait(remaining)
+        with self._lock:
+            self._awaited.append(physical_offset)
+            if len(self._awaited) == self._company:
+                self._gathered.notify()
+            while self._commit_log.flushed_offset < physical_offset:
+                remaining = deadline - time.monotonic()
+                if self._commit_log.failure is not None or remaining <= 0:
+                    self._awaited.remove(physical_offset)
+                    break
+                if self._is_syncing:
+                    self._synced.wait(remaining)
+                elif self._sync_s > _QUICK_S:
+                    self._wanted.notify()
+                    self._synced.wait(remaining)
+                else:
+                    self._sync(self._sync_s)
+            else:
                 return True
-            finally:
-                self._waiting -= 1
+        if self._commit_log.failure is not None:
+            raise self._commit_log.failure
+        return False
 
     def stop(self) -> None:
         """Sync once more and end the thread."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
-            self._changed.notify_all()
+            self._wanted.notify()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while self._commit_log.failure is None:
-            with self._changed:
-                if not self._stopping and not self._has_waiters():
-                    self._changed.wait(self._interval_s)
+            with self._lock:
+                if not self._stopping and not self._awaited:
+                    self._wanted.wait(self._interval_s)
                 stopping = self._stopping
-            self._sync()
+                while self._is_syncing:
+                    self._synced.wait()
+                self._sync(0)
             if stopping:
                 return
 
-    def _has_waiters(self) -> bool:
-        return self._waiting > 0 and not self._commit_log.is_durable()
+    def _sync(self, patience_s: float) -> None:
+        """Sync, alone, with the lock given up meanwhile; it is held before and after."""
+        self._is_syncing = True
+        started = 0.0
+        try:
+            if patience_s > _WORTH_GATHERING_S and len(self._awaited) < self._company:
+                self._gathered.wait(patience_s)
+            started = time.monotonic()
+            self._sync_log()
+        finally:
+            self._sync_s = time.monotonic() - started
+            self._is_syncing = False
+            self._company = len(self._awaited)
+            self._awaited = [offset for offset in self._awaited if offset > self._commit_log.flushed_offset]
+            self._synced.notify_all()
 
-    def _sync(self) -> None:
+    def _sync_log(self) -> None:
+        self._lock.release()
         try:
             if not self._commit_log.is_durable():
                 self._commit_log.sync()
         except errors.MqstoreError as error:
             _log.error("syncing the commit log failed, the store stops taking messages: %s", error)
-        with self._changed:
-            self._changed.notify_all()
+        finally:
+            self._lock.acquire()

@@ -1,0 +1,135 @@
+"""SYNC_FLUSH: what is acknowledged is on the device, one sync serves all that wait, nobody waits longer than told."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+from mqstore import Message, PutMessageStatus
+from mqstore.errors import MqstoreError
+
+SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "max_index_num": 1000, "max_hash_slot_num": 250}
+
+
+class Device:
+    """Stands between the store and fdatasync: counts, and does something before each."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.before: Callable[[], None] = lambda: None
+        self._real = os.fdatasync
+
+    def __call__(self, fd: int) -> None:
+        self.syncs += 1
+        self.before()
+        self._real(fd)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device()
+    monkeypatch.setattr(os, "fdatasync", device)
+    return device
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[mqstore.Store]:
+    with mqstore.open(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=400, **SIZES) as store:
+        store.put(Message("T", b"first"))
+        yield store
+
+
+def test_each_put_is_synced_before_it_returns(store: mqstore.Store, device: Device) -> None:
+    for number in range(5):
+        result = store.put(Message("T", b"x"))
+        assert result.status is PutMessageStatus.PUT_OK
+        assert device.syncs >= number + 1
+        assert store.flushed_offset > result.physical_offset
+    store.put(Message("T", b"x", wait_store_msg_ok=False))
+    store.put_batch([Message("T", b"x")] * 10)
+    assert device.syncs >= 6
+
+
+def test_one_sync_serves_all_that_wait(store: mqstore.Store, device: Device) -> None:
+    """Eight threads that put one message after the other: whoever syncs waits for the others of the last time."""
+    device.before = lambda: time.sleep(0.02)
+
+    def put() -> None:
+        for _ in range(20):
+            assert store.put(Message("T", b"x")).status is PutMessageStatus.PUT_OK
+
+    threads = [threading.Thread(target=put) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(queue.max_offset for queue in store.queues("T")) == 161
+    assert device.syncs < 80  # 160 messages; without company it would be one for each
+
+
+def test_a_slow_device_keeps_nobody_longer_than_told(store: mqstore.Store, device: Device) -> None:
+    """The first to meet it may sync himself; those after him are told in time, and what they put is there all the
+    same."""
+    device.before = lambda: time.sleep(0.2)
+    assert store.put(Message("T", b"slow")).status is PutMessageStatus.PUT_OK
+    stuck = threading.Event()
+    device.before = lambda: stuck.wait(20) and None  # type: ignore[assignment]
+    results = [store.put(Message("T", b"stuck")), store.put(Message("T", b"stuck"))]
+    assert [result.status for result in results] == [PutMessageStatus.FLUSH_DISK_TIMEOUT] * 2
+    stuck.set()
+    device.before = lambda: None
+    assert store.put(Message("T", b"after")).status is PutMessageStatus.PUT_OK
+    for result in results:
+        found = store.message_at(result.physical_offset)
+        assert found is not None
+        assert found.body == b"stuck"
+
+
+def test_a_sync_that_fails_is_told_to_all_that_wait(tmp_path: Path, device: Device) -> None:
+    store = mqstore.open(tmp_path / "s", flush_disk_type="SYNC_FLUSH", **SIZES)
+    store.put(Message("T", b"first"))
+    failing = threading.Event()
+
+    def fail() -> None:
+        if failing.is_set():
+            time.sleep(0.05)
+            raise OSError(5, "Input/output error")
+
+    device.before = fail
+    failing.set()
+    told: list[type[BaseException]] = []
+
+    def put() -> None:
+        try:
+            store.put(Message("T", b"x"))
+        except MqstoreError as error:
+            told.append(type(error))
+
+    threads = [threading.Thread(target=put) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(told) == 6
+    with pytest.raises(MqstoreError):
+        store.put(Message("T", b"x"))
+    failing.clear()
+    with pytest.raises(MqstoreError):
+        store.close()
+
+
+def test_async_flush_syncs_at_its_interval(tmp_path: Path, device: Device) -> None:
+    with mqstore.open(tmp_path / "s", flush_interval_commit_log=20, **SIZES) as store:
+        for _ in range(50):
+            last = store.put(Message("T", b"x")).physical_offset
+        deadline = time.monotonic() + 20
+        while store.flushed_offset <= last and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert store.flushed_offset > last
