@@ -10,6 +10,7 @@ import random
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,18 @@ from crash.workload import Promises, Workload, verify
 
 STATES = int(os.environ.get("MQSTORE_CRASH_STATES", "120"))
 STATES_A_RUN = 60
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {"flush_disk_type": "SYNC_FLUSH"},
+    "async": {"flush_disk_type": "ASYNC_FLUSH"},
+    "sync, files made ahead": {"flush_disk_type": "SYNC_FLUSH", "warm_maped_file_enable": True},
+    "write buffers": {
+        "flush_disk_type": "ASYNC_FLUSH",
+        "transient_store_pool_enable": True,
+        "transient_store_pool_size": 2,
+        "commit_interval_commit_log": 5,
+        "commit_commit_log_least_pages": 0,
+    },
+}
 
 
 def scratch() -> Path:
@@ -32,14 +45,14 @@ class Life:
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
         self._seed = seed
         self._rng = random.Random(seed)
-        self._is_sync = mode == "SYNC_FLUSH"
+        self._is_sync = MODES[mode]["flush_disk_type"] == "SYNC_FLUSH"
         self._directory = scratch()
         self._waiting: list[tuple[Path, Promises, int | None]] = []
         self.looked_at = 0
         root = self._directory / "store"
         root.mkdir()
         self._disk = ForgetfulDisk(root, monkeypatch)
-        self._workload = Workload(root, seed, flush_disk_type=mode)
+        self._workload = Workload(root, seed, **MODES[mode])
         self._disk.at_sync = lambda: self._fail(0.05)
 
     def _fail(self, probability: float) -> None:
@@ -99,18 +112,18 @@ def keep(target: Path) -> Path:
     return kept
 
 
-@pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.timeout(0 if STATES > 1000 else 300)
 def test_after_a_power_failure(mode: str) -> None:
     looked_at = seed = 0
-    while looked_at < STATES // 2:
-        looked_at += run(seed, min(STATES_A_RUN, STATES // 2 - looked_at), mode)
+    while looked_at < STATES // len(MODES):
+        looked_at += run(seed, min(STATES_A_RUN, STATES // len(MODES) - looked_at), mode)
         seed += 1
-    assert looked_at >= STATES // 2
+    assert looked_at >= STATES // len(MODES)
 
 
 def test_the_layer_finds_a_sync_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle can fail: when the log's directory is never synced, a whole file of acknowledged messages goes."""
     monkeypatch.setattr(ForgetfulDisk, "is_safe_directory", lambda self, path: path.name != "commitlog")
     with pytest.raises(AssertionError, match="seed"):
-        run(0, 200, "SYNC_FLUSH")
+        run(0, 200, "sync")

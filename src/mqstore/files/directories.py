@@ -14,6 +14,7 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
+from mqstore.files.write_buffer import BufferedFile, BufferPool
 
 
 def used_ratio(path: Path) -> float:
@@ -64,8 +65,10 @@ class Directories:
                 return MappedFile(path, size_bytes, start=start)
         return None
 
-    def create_file(self, start: int, size_bytes: int) -> MappedFile:
+    def create_file(self, start: int, size_bytes: int, buffers: BufferPool | None = None) -> MappedFile:
         """Create the file that begins at ``start``, its name made durable; what could not be made leaves nothing.
+
+        It is written through one of ``buffers`` if there is an idle one, otherwise through a map.
 
         Raises:
             DiskFullError: no directory has room for it.
@@ -74,8 +77,12 @@ class Directories:
         """
         failure: errors.MqstoreError | None = None
         for directory in self.places_for(start // size_bytes):
+            path = directory / f"{start:020d}"
             try:
-                return MappedFile(directory / f"{start:020d}", size_bytes, start=start, create=True)
+                buffer = None if buffers is None else buffers.borrow()
+                if buffers is None or buffer is None:
+                    return MappedFile(path, size_bytes, start=start, create=True)
+                return BufferedFile(path, size_bytes, start=start, pool=buffers, buffer=buffer)
             except errors.DiskFullError as error:
                 failure = failure or error
         raise failure or errors.UsageError(

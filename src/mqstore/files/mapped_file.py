@@ -107,6 +107,9 @@ class MappedFile:
         """Unmap and close. Whatever was written stays in the page cache; it is not forced to the device."""
         if self._fd < 0:
             return
-        self.buffer.close()
+        self._unmap()
         os.close(self._fd)
         self._fd = -1
+
+    def _unmap(self) -> None:
+        self.buffer.close()

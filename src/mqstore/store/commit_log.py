@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mqstore import errors, kernels
+from mqstore.files.allocation import Allocator
 from mqstore.files.directories import Directories
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.pool import FilePool
+from mqstore.files.write_buffer import BufferedFile, BufferPool
 from mqstore.kernels.api import PreparedMessage
 from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
@@ -31,6 +33,26 @@ class Pending(NamedTuple):
     """The queue that the producer's topic has for it, also while it waits in the schedule topic."""
     queue_key: tuple[str, int] | None
     """Queue whose next offset the record takes; None for records that are in no queue."""
+
+
+@dataclass(frozen=True)
+class WaysToWrite:
+    """How new files of the log are made and written.
+
+    Attributes:
+        buffers: buffers to write them through; None is through a map.
+        refuse_without_buffer: no new file while all buffers are in use, instead of one that is mapped.
+        make_ahead: make each file while the one before it is written to.
+        sync_warm_bytes: sync a file that is made ahead after so many bytes, 0 is not at all.
+    """
+
+    buffers: BufferPool | None = None
+    refuse_without_buffer: bool = False
+    make_ahead: bool = False
+    sync_warm_bytes: int = 0
+
+
+DIRECTLY = WaysToWrite()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +71,24 @@ class CommitLog:
     Ordinary messages do not come here: they are put through ``tail``, which writes into the file and the space that
     were made ready here. While :meth:`append` is at work the tail is closed to them.
 
+    With ``buffers`` new files are written through a buffer, and nothing is in a file before :meth:`commit`.
+
     Attributes:
         tail: where the log ends. Store times in it never go back, whatever the clock does.
         flushed_offset: everything before it is on the device.
+        on_commit: called when more of the log has become readable.
         failure: the error of a sync that failed. It is final: the pages it was about may be lost although a second
             sync would answer success, so nothing is appended or acknowledged any more.
     """
 
     def __init__(
-        self, directories: Directories, file_size: int, tail: LogTail, readers: FilePool, on_roll: Callable[[], None]
+        self,
+        directories: Directories,
+        file_size: int,
+        tail: LogTail,
+        readers: FilePool,
+        on_roll: Callable[[], None],
+        ways: WaysToWrite = DIRECTLY,
     ) -> None:
         self._directories = directories
         self._directory = directories.paths[0]
@@ -67,7 +98,13 @@ class CommitLog:
         self._on_roll = on_roll
         self._lock = threading.Lock()
         self._file: MappedFile | None = None
+        self._ways = ways
+        self._uncommitted: list[tuple[BufferedFile, int]] = []
         self._unsynced: list[MappedFile] = []
+        self._commit_lock = threading.Lock()
+        self._committed_offset = 0
+        self.on_commit: Callable[[], None] = lambda: None
+        self._allocator = Allocator(self._make, ways.sync_warm_bytes) if ways.make_ahead else None
         self._sync_lock = threading.Lock()
         self._closed = False
         self._disk_full = False
@@ -79,12 +116,24 @@ class CommitLog:
         """Physical offset at which the next record goes."""
         return self.tail.end_offset
 
+    @property
+    def readable_offset(self) -> int:
+        """Everything before this physical offset is in the log's files, or in their maps, for all to read."""
+        return self.tail.end_offset if self._ways.buffers is None else self._committed_offset
+
+    @property
+    def written_file_start(self) -> int:
+        """Where the file that is written to begins; files from there on are in use."""
+        return self.end_offset - self.end_offset % self.file_size if self._file is None else self._file.start
+
     def open_at(self, end_offset: int, last_timestamp_ms: int, last_record_offset: int) -> None:
         """Go on at ``end_offset``, which recovery has found to be the end of the log and made durable."""
-        self.tail.end_offset = self.flushed_offset = end_offset
+        self.tail.end_offset = self.flushed_offset = self._committed_offset = end_offset
         self.tail.last_timestamp_ms = last_timestamp_ms
         self.tail.last_record_offset = last_record_offset
         start = end_offset - end_offset % self.file_size
+        if self._allocator is not None:
+            self._allocator.start()
         file = self._directories.open_file(start, self.file_size)
         if file is not None:
             self._use(file)
@@ -206,6 +255,9 @@ class CommitLog:
         following = self._create(file.start + self.file_size)
         if room >= BLANK_SIZE:
             file.buffer[position : position + BLANK_SIZE] = encode_blank(room)
+            position += BLANK_SIZE
+        if isinstance(file, BufferedFile):
+            self._uncommitted.append((file, position))
         self._unsynced.append(file)
         self._use(following)
         self.tail.end_offset = following.start
@@ -219,13 +271,21 @@ class CommitLog:
         if self._file is not None:
             self._readers.take_back(self._file)
         self._file = file
-        self._readers.lend(file)
+        if not isinstance(file, BufferedFile):  # what is not committed yet is not for readers
+            self._readers.lend(file)
+        if self._allocator is not None:
+            self._allocator.prepare(file.start + self.file_size)
         return file
 
     def _create(self, start: int) -> MappedFile:
+        ready = None if self._allocator is None else self._allocator.take(start)
+        return self._make(start) if ready is None else ready
+
+    def _make(self, start: int) -> MappedFile:
         file = self._directories.open_file(start, self.file_size)
         if file is None:
-            return self._directories.create_file(start, self.file_size)
+            self._check_buffers()
+            return self._directories.create_file(start, self.file_size, self._ways.buffers)
         self._directories.sync(file.path)  # whoever made the file may not have come to that
         if file.buffer[:BLANK_SIZE].strip(b"\0"):
             file.close()
@@ -238,6 +298,48 @@ class CommitLog:
             )
         return file
 
+    def _check_buffers(self) -> None:
+        buffers = self._ways.buffers
+        if buffers is not None and self._ways.refuse_without_buffer and not buffers.available:
+            error = errors.NotWritableError(
+                "no write buffer is free for a new commit log file",
+                path=self._directory,
+                found="all in use",
+                hint="try again; raise transient_store_pool_size if it happens often",
+            )
+            error.retriable = True  # as soon as the next commit has emptied one
+            raise error
+
+    def commit(self) -> int:
+        """Move everything appended so far from the buffers into the files; the offset up to which that holds.
+
+        Raises:
+            StoreIOError: it could not be written, now or before; see ``failure``.
+        """
+        if self._ways.buffers is None:
+            return self.end_offset
+        with self._commit_lock:
+            if self.failure is not None:
+                raise self.failure
+            with self._lock:
+                target = self.end_offset
+                current = self._file
+                closed, self._uncommitted = self._uncommitted, []
+            try:
+                for file, end in closed:
+                    file.commit(end)
+                    file.release()
+                if isinstance(current, BufferedFile):
+                    current.commit(target - current.start)
+            except errors.MqstoreError as error:
+                self._fail(error)
+                raise
+            progress = target > self._committed_offset
+            self._committed_offset = target
+        if progress:
+            self.on_commit()
+        return target
+
     def sync(self) -> int:
         """Force everything appended so far to the device; the offset up to which that holds.
 
@@ -249,29 +351,36 @@ class CommitLog:
         with self._sync_lock:
             if self.failure is not None:
                 raise self.failure
+            committed = self.commit()
             with self._lock:
-                target = self.end_offset
-                current = self._file
-                earlier, self._unsynced = self._unsynced, []
+                target = self.end_offset if self._ways.buffers is None else committed
+                behind = [file for file in self._unsynced if file.start + self.file_size <= target]
+                self._unsynced = self._unsynced[len(behind) :]
+                written = next(iter(self._unsynced), self._file)
             try:
-                for file in earlier:
+                for file in behind:
                     file.sync()
                     file.close()
-                if current is not None and target > self.flushed_offset:
-                    current.sync()
+                if written is not None and target > self.flushed_offset:
+                    written.sync()
             except errors.MqstoreError as error:
-                with self._lock:
-                    self.failure = error
-                    self.tail.is_open = False
+                self._fail(error)
                 raise
             self.flushed_offset = max(self.flushed_offset, target)
             return target
+
+    def _fail(self, error: errors.MqstoreError) -> None:
+        with self._lock:
+            self.failure = error
+            self.tail.is_open = False
 
     def close(self) -> None:
         """Sync and unmap; raises as :meth:`sync`, unmapped all the same."""
         try:
             self.sync()
         finally:
+            if self._allocator is not None:
+                self._allocator.stop()
             self.tail.detach()
             if self._file is not None:
                 self._readers.take_back(self._file)

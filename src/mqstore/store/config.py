@@ -58,6 +58,24 @@ class StoreConfig:
     sync_flush_timeout: int = 5_000
     """Milliseconds a SYNC_FLUSH put waits before it answers FLUSH_DISK_TIMEOUT."""
 
+    warm_maped_file_enable: bool = False
+    """Make the next log file ahead in the background, with all its space and its pages at hand."""
+    flush_least_pages_when_warm_maped_file: int = 4096
+    """Pages after which such a file is synced under SYNC_FLUSH."""
+    transient_store_pool_enable: bool = False
+    """Under ASYNC_FLUSH, put into buffers in memory, which are committed to the log's files at intervals. What is not
+    committed can be read by nobody, and a process that dies loses it (docs/operations.md)."""
+    transient_store_pool_size: int = 5
+    """How many such buffers there are, each of the size of a log file; a file that finds none is written directly."""
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    """Refuse messages when a new file would be needed and no buffer is left."""
+    commit_interval_commit_log: int = 200
+    """Milliseconds between commits."""
+    commit_commit_log_least_pages: int = 4
+    """Pages of 4096 bytes that a commit waits for,"""
+    commit_commit_log_thorough_interval: int = 200
+    """but not longer than so many milliseconds."""
+
     max_message_size: int = 4 << 20
     """Largest body in bytes."""
     message_index_enable: bool = True
@@ -121,6 +139,9 @@ class StoreConfig:
             "sync_flush_timeout",
             "flush_interval_commit_log",
             "flush_interval_consume_queue",
+            "commit_interval_commit_log",
+            "transient_store_pool_size",
+            "flush_least_pages_when_warm_maped_file",
             "transaction_check_interval",
             "clean_resource_interval",
         ):
@@ -129,6 +150,10 @@ class StoreConfig:
                 raise _bad_value(name, "a whole number above 0", value)
         if self.max_index_num is not None and self.max_index_num < 2:
             raise _bad_value("max_index_num", "at least 2, since entry 0 is never used", self.max_index_num)
+        least_buffers = 3 if self.warm_maped_file_enable else 2
+        if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < least_buffers:
+            # One file is written to and the next one needs its buffer before the first has given up its own.
+            raise _bad_value("transient_store_pool_size", f"at least {least_buffers}", self.transient_store_pool_size)
         size = self.mapped_file_size_consume_queue
         if size is not None:
             # RocketMQ rounds up to whole units, and so must we to name files alike.
@@ -190,15 +215,15 @@ BROKER_ONLY_KEYS = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable autoCreateSubscriptionGroup bitMapLengthConsumeQueueExt
     brokerClusterName brokerId brokerIP2 brokerPermission brokerRole brokerTopicEnable checkCRCOnRecover
-    clusterTopicEnable commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog debugLockEnable defaultQueryMaxNum
+    clusterTopicEnable
+    debugLockEnable defaultQueryMaxNum
     deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
     diskFallRecorded duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
     enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
-    enableScheduleMessageStats expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
+    enableScheduleMessageStats expectConsumerNumUseFilter
     fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterSupportRetry
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumerOffsetInterval flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval
+    flushConsumerOffsetInterval flushDelayOffsetInterval haHousekeepingInterval
     haListenPort haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
     longPollingEnable mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexSafe namesrvAddr
@@ -207,8 +232,8 @@ BROKER_ONLY_KEYS = frozenset(
     rejectTransactionMessage rocketmqHome sendMessageThreadPoolNums shortPollingTimeMills slaveReadEnable
     slaveTimeout storeCheckpoint storePathAbortFile storePathConsumeQueue storePathIndex
     storePathRootDir timerWheelEnable traceTopicEnable
-    transferMsgByHeap transientStorePoolEnable transientStorePoolSize
-    useReentrantLockWhenPutMessage warmMapedFileEnable
+    transferMsgByHeap
+    useReentrantLockWhenPutMessage
     """.split()  # noqa: SIM905
 )
 """Keys of a ``broker.conf`` that concern the broker, replication or services outside this store."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import mmap
 import os
 import stat
 import threading
@@ -16,11 +18,13 @@ from mqstore.files.directories import Directories
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
+from mqstore.files.write_buffer import BufferPool
 from mqstore.layout import delay
 from mqstore.status import PutMessageStatus
 from mqstore.store.checkpoint import FileSizes
-from mqstore.store.commit_log import CommitLog, set_next_offset
-from mqstore.store.config import StoreConfig
+from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
+from mqstore.store.committing import CommitService
+from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
 from mqstore.store.expiry import Expiry, ExpiryService
@@ -121,8 +125,17 @@ class Engine:
             self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
         ).run()
         save_places(self.path, self.paths.log_places)
+        self.buffers = self._make_buffers(held)
         self.commit_log = self._open_log(end)
         held.callback(self.commit_log.close)
+
+    def _make_buffers(self, held: ExitStack) -> BufferPool | None:
+        config = self.config
+        if not config.transient_store_pool_enable or config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            return None
+        buffers = BufferPool(config.transient_store_pool_size, self.sizes.commit_log)
+        held.callback(buffers.close)
+        return buffers
 
     def _open_log(self, end: LogEnd) -> CommitLog:
         config = self.config
@@ -130,22 +143,35 @@ class Engine:
         for queue in self.queues.all():
             if queue.queue_id <= MAX_QUEUE_ID:
                 set_next_offset(tail.next_offsets, queue.topic, queue.queue_id, queue.max_offset)
-        commit_log = CommitLog(self.directories, self.sizes.commit_log, tail, self.pool, self.log.refresh)
+        ways = self._ways_to_write()
+        commit_log = CommitLog(self.directories, self.sizes.commit_log, tail, self.pool, self.log.refresh, ways)
         commit_log.open_at(end.offset, end.last_timestamp_ms, end.last_record_offset)
         return commit_log
+
+    def _ways_to_write(self) -> WaysToWrite:
+        config = self.config
+        is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        return WaysToWrite(
+            self.buffers,
+            config.fast_fail_if_no_buffer_in_store_pool,
+            config.warm_maped_file_enable,
+            config.flush_least_pages_when_warm_maped_file * mmap.PAGESIZE if is_sync else 0,
+        )
 
     def _make_services(self) -> None:
         config = self.config
         self.statistics = StoreStatistics(lambda: self.dispatcher.total)
         self._flush = FlushService(self.commit_log, config)
-        self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.end_offset)
+        self._commit = CommitService(self.commit_log, config)
+        self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.readable_offset)
+        self.commit_log.on_commit = self.dispatch.notify
         self._write_back = WriteBack(
             self.paths, self.sizes, self.log, self.commit_log, self.queues, self.index, self.dispatcher
         )
         self._maintenance = MaintenanceService(self._write_back_round, config)
-        self.putting = Putting(
-            self.commit_log, self._flush, self.settings, config, self.delay_table, self.dispatch.notify
-        )
+        # With buffers there is nothing to dispatch before the next commit.
+        on_appended = self.dispatch.notify if self.buffers is None else lambda: None
+        self.putting = Putting(self.commit_log, self._flush, self.settings, config, self.delay_table, on_appended)
         self.schedule = ScheduleService(
             self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
         )
@@ -168,6 +194,8 @@ class Engine:
 
     def _start(self) -> None:
         self._flush.start()
+        if self.buffers is not None:
+            self._commit.start()
         self.dispatch.start()
         self._maintenance.start()
         if self.config.schedule_message_enable:
@@ -222,6 +250,8 @@ class Engine:
             self.schedule.stop()
             self.commit_log.stop_appends()
             self._maintenance.stop()
+            self._commit.stop()
+            self._commit_rest()
             complete = self.dispatch.stop()
             self._flush.stop()
             self.save_settings()
@@ -232,6 +262,11 @@ class Engine:
             if complete:
                 durable.remove_file(self.paths.abort)
                 self.paths.sync()
+
+    def _commit_rest(self) -> None:
+        """What is still in buffers must be in the log before dispatch ends; a failure is told by the last sync."""
+        with contextlib.suppress(errors.MqstoreError):
+            self.commit_log.commit()
 
     def leave_to_parent(self) -> None:
         """Refuse all work: this process is a fork of the one that opened the store."""

@@ -170,6 +170,7 @@ class Expiry:
     def _safe_end(self) -> int:
         """Files that reach beyond this stay: the newest, and what is not dispatched or not synced yet."""
         newest = self._log.inventory.entries[-1].start if self._log.inventory.entries else 0
+        newest = min(newest, self._commit_log.written_file_start)  # a file that was made ahead is not the newest
         return min(newest, self._dispatcher.offset, self._commit_log.flushed_offset)
 
     def _is_old(self, entry: FileEntry, now_ms: int) -> bool:

@@ -37,6 +37,8 @@ def runtime_info(statistics: StoreStatistics, engine: Engine) -> dict[str, Any]:
         "consumeQueueDiskRatio": ratio,
         "commitLogDirCapacity": {"total": disk.total, "free": disk.free},
         "dispatchBehindBytes": max(0, end - engine.dispatcher.offset),
+        "remainHowManyDataToCommit": max(0, end - engine.commit_log.readable_offset),
+        "remainTransientStoreBufferNumbs": 0 if engine.buffers is None else engine.buffers.available,
         "remainHowManyDataToFlush": max(0, end - engine.commit_log.flushed_offset),
         "earliestMessageTimeStamp": -1 if first is None else first.store_timestamp_ms,
     }

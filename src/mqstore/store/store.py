@@ -241,7 +241,10 @@ class Store:
         """The message whose record starts at ``physical_offset`` of the log, or None."""
         self._check_open()
         check_long("physical_offset", physical_offset)
-        return self.log.record_at(physical_offset) if physical_offset < self._engine.commit_log.end_offset else None
+        commit_log = self._engine.commit_log
+        if commit_log.readable_offset <= physical_offset < commit_log.end_offset:
+            commit_log.commit()
+        return self.log.record_at(physical_offset) if physical_offset < commit_log.end_offset else None
 
     def message_by_id(self, message_id: str) -> Record | None:
         """The message with this offset message id, or None; UsageError for text that is no such id."""
@@ -355,7 +358,7 @@ class Store:
         """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
         self._check_open()
         check_seconds("timeout_s", timeout_s)
-        target = self._engine.commit_log.end_offset
+        target = self._engine.commit_log.commit()
         return self._engine.dispatch.wait_for(target, timeout_s)
 
     def wait_arrival(self, physical_offset: int, timeout_s: float) -> bool:
