@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mqstore import errors, kernels
 from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
@@ -28,9 +27,13 @@ _READ_GAP_BYTES = 16 << 10
 Filter = TagExpression | SqlExpression
 """What picks messages: their tags, of which the queue knows the hashes, or any of their properties."""
 
+_ALL = TagExpression.parse(None)
+
 
 def parse_filter(where: str | SqlExpression | None) -> Filter:
     """The filter that a caller asked for. Raises UsageError for what cannot be meant."""
+    if where is None:
+        return _ALL
     return where if isinstance(where, SqlExpression) else TagExpression.parse(where)
 
 
@@ -51,8 +54,7 @@ class UnitSource(Protocol):
         """The unit at ``offset``, written or not; None where no file is."""
 
 
-@dataclass(frozen=True)
-class QueueRange:
+class QueueRange(NamedTuple):
     """A queue to read from and where it begins and ends at this moment."""
 
     queue: UnitSource
@@ -60,8 +62,7 @@ class QueueRange:
     max_offset: int
 
 
-@dataclass(frozen=True)
-class GetLimits:
+class GetLimits(NamedTuple):
     """How much one get may look at and give; the first message found is always given."""
 
     max_bytes: int = 262_144
@@ -83,7 +84,9 @@ def get_messages(
         status, next_offset = outside
         return GetResult(status, next_offset, low, high)
     count = min(high - offset, max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages))
-    units = where_to.queue.units(offset, count)
+    # Where every message is wanted, as many units will do, unless some turn out to be fillers.
+    first = min(count, max_messages) if where is _ALL else count
+    units = where_to.queue.units(offset, first)
     if not units:
         next_file = where_to.queue.units_per_file
         return GetResult(
@@ -91,6 +94,8 @@ def get_messages(
         )
     found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
     looked_at = found.collect(offset, units)
+    if looked_at == first < count and len(found.messages) < max_messages:
+        looked_at += found.collect(offset + first, where_to.queue.units(offset + first, count - first))
     return GetResult(found.status, offset + looked_at, low, high, found.messages)
 
 
@@ -115,12 +120,14 @@ class _Collector:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._sql = where if isinstance(where, SqlExpression) else None
-        self._where = TagExpression.parse(None) if isinstance(where, SqlExpression) else where
+        self._where = _ALL if isinstance(where, SqlExpression) else where
         self._bytes = 0
         self._gone_below = -1
         self._topic = queue.topic.encode("utf-8", "surrogateescape")
         self._codes = self._where.codes or None
-        self._tags = frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._where.tags) or None
+        self._tags = (
+            frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._where.tags) if self._where.tags else None
+        )
         self._ahead = _ReadAhead(log)
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
