@@ -400,33 +400,3 @@ def test_a_sync_that_fails_ends_the_taking_of_records(tmp_path: Path, monkeypatc
     assert not (tmp_path / names.CLEAN_SHUTDOWN).exists()
     with open_small(tmp_path) as again:
         assert [one.value for one in read_all(again)][:1] == [value_of(0)]
-
-
-@pytest.mark.parametrize("count", [COUNT, 60], ids=["one segment", "several"])
-@pytest.mark.parametrize("bit", range(64))
-def test_every_bit_of_a_base_offset_is_told_to_readers(tmp_path: Path, bit: int, count: int) -> None:
-    """The checksum does not cover it: the neighbours tell. Who passes over damage loses that batch at most."""
-    path = tmp_path / "log"
-    fill(path, count)
-    file = log_files(path)[0]
-    at = batch_positions(file)[5]
-    data = bytearray(file.read_bytes())
-    data[at + bit // 8] ^= 0x80 >> bit % 8
-    file.write_bytes(data)
-    with kafka.inspect(path) as view:
-        partition = view.partition(TOPIC)
-        with pytest.raises(CorruptBatchError):
-            list(partition.records())
-        with pytest.raises(CorruptBatchError):
-            list(partition.batches())
-        with pytest.raises(CorruptBatchError):
-            read_all(view)
-        told: list[BatchDamage] = []
-
-        def note(damage: BatchDamage) -> bool:
-            told.append(damage)
-            return True
-
-        values = {record.value for record in partition.records(on_damage=note)}
-        assert told
-        assert {value_of(number) for number in range(count) if number != 5} <= values

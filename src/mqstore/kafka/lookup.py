@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mqstore.kafka.damage import BatchDamage, Reporter, raise_at_damage, stop_at_damage
+from mqstore.kafka.order import OUT_OF_ORDER, OffsetOrder
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
 from mqstore.layout.kafka.batch import BatchHeader
@@ -39,7 +40,7 @@ class BatchPlace(NamedTuple):
 
     def to_damage(self) -> BatchDamage:
         """That this batch cannot stand where it does."""
-        return BatchDamage(self.segment.path(), self.position, "base offset out of order", self.header.size)
+        return BatchDamage(self.segment.path(), self.position, OUT_OF_ORDER, self.header.size)
 
 
 def floor_segment(segments: Sequence[Segment], offset: int) -> int:
@@ -72,7 +73,7 @@ def batches_from(
     """
     first = floor_segment(segments, offset)
     is_stopped = False
-    order = _Order()
+    order: OffsetOrder[BatchPlace] = OffsetOrder()
 
     def note(damage: BatchDamage) -> bool:
         nonlocal is_stopped
@@ -87,34 +88,13 @@ def batches_from(
             start, check_crc=on_damage is not raise_at_damage, on_damage=note
         ):
             place = BatchPlace(segment, position, header, buffer)
-            odd = order.odd_one(place)
+            odd = order.odd_one(place, header.base_offset, header.last_offset)
             if odd is not None and not note(odd.to_damage()):
                 return
             if odd is not place and header.last_offset >= offset:
                 yield place
         if is_stopped:  # the log ends here, the following segments included
             return
-
-
-class _Order:
-    """Watches that offsets ascend: no checksum covers a batch's base offset, so that only its neighbours tell."""
-
-    def __init__(self) -> None:
-        self._last: BatchPlace | None = None
-        self._end_before_last = -1
-
-    def odd_one(self, place: BatchPlace) -> BatchPlace | None:
-        """The batch whose offset is wrong: ``place``, or the one before it; None when both may be right."""
-        last = self._last
-        if last is not None and place.header.base_offset <= last.header.last_offset:
-            if place.header.base_offset <= self._end_before_last:
-                return place
-            self._last = place
-            return last
-        if last is not None:
-            self._end_before_last = last.header.last_offset
-        self._last = place
-        return None
 
 
 def find_batch(segments: Sequence[Segment], offset: int) -> BatchPlace | None:

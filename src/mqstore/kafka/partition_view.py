@@ -16,10 +16,11 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import read_whole
 from mqstore.kafka import lookup
 from mqstore.kafka.arguments import check_limits, check_offset, check_offsets, check_time
-from mqstore.kafka.damage import Reporter, next_batch, raise_at_damage, stop_at_damage
+from mqstore.kafka.damage import BatchDamage, Reporter, next_batch, raise_at_damage, stop_at_damage
 from mqstore.kafka.leftovers import OddSegment, visible_segments
 from mqstore.kafka.lookup import BatchPlace, OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
+from mqstore.kafka.order import OUT_OF_ORDER, OffsetOrder
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.reading import LogRange, get_records
 from mqstore.kafka.segment import TRIES, Chunk, Segment, SegmentGoneError, again_if_gone, wait_a_little
@@ -37,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
+
+_JUDGING_BATCHES = 4
+"""How many batches tell which of them has a wrong offset."""
 
 _TRUSTED_AGE_NS = 50_000_000
 """A directory changed more recently is listed again: file systems note times in ticks."""
@@ -300,19 +304,23 @@ class PartitionView:
     ) -> Iterator[tuple[Segment, Chunk]]:
         """The batches as columns, a megabyte of log at a time, for the kernels.
 
-        The last chunk may hold batches from ``end`` (exclusive) on.
+        The last chunk may hold batches from ``end`` (exclusive) on. A batch whose offset cannot be right is told as
+        damage; who goes on finds it in the columns all the same.
         """
         check_offsets(start=start, end=end)
 
         def walk(offset: int) -> Iterator[tuple[BatchPlace, tuple[Segment, Chunk]]]:
             log = self._range(Isolation.READ_UNCOMMITTED)
             first = max(offset, log.start)
+            order: OffsetOrder[int] = OffsetOrder()
             for number in range(lookup.floor_segment(log.segments, first), len(log.segments)):
                 segment = log.segments[number]
                 if end is not None and segment.base_offset >= end:
                     return
                 position = _position_of(segment, first) if segment.base_offset < first else 0
                 for chunk in segment.chunks(position, check_crc=check_crc, on_damage=on_damage):
+                    if not all(on_damage(one) for one in _odd_batches(segment, chunk, order)):
+                        return
                     last = decode_header(chunk.buffer, chunk.columns.position[chunk.columns.count - 1])
                     yield BatchPlace(segment, chunk.position + last.position, last, chunk.buffer), (segment, chunk)
                     if end is not None and last.last_offset >= end - 1:
@@ -371,6 +379,16 @@ def _is_settled(stamp: tuple[int, int]) -> bool:
     return time.time_ns() - stamp[1] > _TRUSTED_AGE_NS
 
 
+def _odd_batches(segment: Segment, chunk: Chunk, order: OffsetOrder[int]) -> Iterator[BatchDamage]:
+    """The batches of a chunk whose offset cannot be right."""
+    columns = chunk.columns
+    for row in range(columns.count):
+        position = chunk.position + columns.position[row]
+        odd = order.odd_one(position, columns.base_offset[row], columns.last_offset[row])
+        if odd is not None:  # the one before it may be in another segment, which had its turn
+            yield BatchDamage(segment.path(), min(odd, position), OUT_OF_ORDER)
+
+
 def _position_of(segment: Segment, offset: int) -> int:
     """Position of the batch that holds ``offset``, or the first behind it; the segment's end without one."""
     start = lookup.start_position(segment, offset)
@@ -389,6 +407,7 @@ class _Tail:
         self._seen_size = -1
         self.position = 0
         self.end_offset = 0
+        self._order: OffsetOrder[int] = OffsetOrder()
 
     def follow(self, segment: Segment) -> None:
         """Look at what has come since last time; ``segment`` is one without limit."""
@@ -405,14 +424,24 @@ class _Tail:
         while start is not None:
             scan = segment.scan(start, check_crc=False)
             for chunk in scan:
-                self.end_offset = chunk.columns.last_offset[chunk.columns.count - 1] + 1
+                self._note_end(chunk)
             if scan.position > start:
                 self.position = scan.position
             # A sound batch behind it makes it damage, which readers must be told of, and no torn end.
             start = None if scan.damage is None else next_batch(segment, scan.position, scan.damage.size_bytes)
 
+    def _note_end(self, chunk: Chunk) -> None:
+        """Where the log ends behind ``chunk``: its last batches tell, as one of them may have a wrong offset."""
+        columns = chunk.columns
+        for row in range(max(0, columns.count - _JUDGING_BATCHES), columns.count):
+            self._order.odd_one(row, columns.base_offset[row], columns.last_offset[row])
+        self.end_offset = self._order.end_offset
+
     def _start(self, segment: Segment) -> None:
-        """Begin at the last index entry that points at a batch, or at the start."""
-        last = segment.offset_index().floor(LONG_MAX)
-        self.position = lookup.start_position(segment, last.offset)
+        """Begin a few index entries before the last, so that there are batches to judge the last ones by."""
+        index, offset = segment.offset_index(), LONG_MAX
+        for _ in range(_JUDGING_BATCHES):
+            offset = max(index.floor(offset).offset - 1, 0)
+        self.position = lookup.start_position(segment, offset)
         self.end_offset = segment.base_offset
+        self._order = OffsetOrder(segment.base_offset)

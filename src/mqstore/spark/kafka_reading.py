@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.kafka.damage import BatchDamage
+from mqstore.kafka.order import OUT_OF_ORDER, OffsetOrder
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Chunk, Segment
 from mqstore.kafka.transactions import CommittedFilter
@@ -78,17 +80,42 @@ class _SplitReader:
 
     def batches(self) -> Iterator[Any]:
         """The record batches, in the order of the offsets."""
-        for chunk in self._segment.chunks(self._split.begin, on_damage=self._on_damage):
-            row = 0
-            while row < chunk.columns.count:
-                if not self._wants(chunk, row):
+        order: OffsetOrder[int] = OffsetOrder(self._split.base_offset)
+        for chunk in self._segment.chunks(self._split.context, on_damage=self._on_damage):
+            odd, borders = self._judge(chunk, order)
+            columns = chunk.columns
+            row = bisect_left(columns.position, self._split.begin - chunk.position, 0, columns.count)
+            while row < columns.count:
+                if row in odd or not self._wants(chunk, row):
                     row += 1
                     continue
                 stop = row + 1
-                while stop < chunk.columns.count and self._wants(chunk, stop):
+                while stop < columns.count and stop not in borders and self._wants(chunk, stop):
                     stop += 1
                 yield from self._run(chunk, row, stop)
                 row = stop
+
+    def _judge(self, chunk: Chunk, order: OffsetOrder[int]) -> tuple[set[int], set[int]]:
+        """Tell of batches whose offset is wrong.
+
+        Returns the rows of those that are left out, and all at which offsets do not go on ascending.
+        """
+        columns = chunk.columns
+        odd, borders = set(), set()
+        for row in range(columns.count):
+            position = chunk.position + columns.position[row]
+            last = columns.last_offset[row]
+            wrong = position
+            if last < self._split.ceiling:
+                found = order.odd_one(position, columns.base_offset[row], last)
+                if found is None:
+                    continue
+                wrong = found
+            borders.add(row)
+            if wrong == position:
+                odd.add(row)
+            self._on_damage(BatchDamage(self._segment.path(), wrong, OUT_OF_ORDER))
+        return odd, borders
 
     def _wants(self, chunk: Chunk, row: int) -> bool:
         """Whether the reader is shown the batch; asked once for each, in order."""

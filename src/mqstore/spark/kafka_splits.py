@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from mqstore.kafka import lookup
 from mqstore.kafka.damage import stop_at_damage
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.segment import Segment
+from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.kafka.header import BatchHeader
 from mqstore.spark.kafka_offsets import Offsets
 from mqstore.spark.kafka_options import KafkaReadOptions, Partition
 
@@ -20,7 +23,8 @@ class KafkaSplit(NamedTuple):
     """Records with offsets in [first_offset, end_offset) of the batches in [begin, end) of one ``.log``.
 
     ``aborted`` are the aborted transactions that concern them, as (producer id, first offset, last offset). By
-    ``identity`` the ``.log`` is told from one that compaction puts in its place.
+    ``identity`` the ``.log`` is told from one that compaction puts in its place. Batches from ``context`` on are looked
+    at to judge the offsets of those from ``begin`` on; none can reach ``ceiling``, at which what follows begins.
     """
 
     topic: str
@@ -33,6 +37,8 @@ class KafkaSplit(NamedTuple):
     end_offset: int
     aborted: tuple[tuple[int, int, int], ...] = ()
     identity: int = -1
+    context: int = 0
+    ceiling: int = LONG_MAX
 
 
 def plan(
@@ -48,9 +54,9 @@ def plan(
     size = sum(segment_split.end - segment_split.begin for _, segment_split in wholes)
     split_bytes = min(options.split_bytes, max(1, -(-size // options.min_partitions)))
     return [
-        split._replace(begin=begin, end=stop)
+        split._replace(context=context, begin=begin, end=stop)
         for segment, split in wholes
-        for begin, stop in _cut(segment, split.begin, split.end, split_bytes)
+        for context, begin, stop in _cut(segment, split.begin, split.end, split_bytes)
     ]
 
 
@@ -69,58 +75,84 @@ def _whole_segments(
         if segment.base_offset >= end:
             return
         begin = _position(segment, start) if number == first else 0
-        is_last = number + 1 == len(segments) or segments[number + 1].base_offset >= end
-        stop = _position(segment, end, behind=True) if is_last else segment.size_bytes
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else LONG_MAX
+        stop, ceiling = segment.size_bytes, following
+        if following >= end and (following < LONG_MAX or end < partition.log_end_offset):
+            stop, ceiling = _end_position(segment, end, following)
         if begin < stop:
             yield segment, KafkaSplit(
                 partition.topic, partition.partition, str(partition.directory), segment.base_offset, begin, stop,
-                start, end, tuple(aborted), segment.identity,
+                start, end, tuple(aborted), segment.identity, begin, ceiling,
             )  # fmt: skip
 
 
-def _position(segment: Segment, offset: int, behind: bool = False) -> int:
-    """Where the first batch begins that ends at or behind ``offset``; ``behind`` one that holds it, too.
+def _position(segment: Segment, offset: int) -> int:
+    """Where the first batch begins that ends at or behind ``offset``.
 
     In front of damage the walk ends: what lies there is for the task to judge.
     """
     start = lookup.start_position(segment, offset)
     position = start
     for position, header, _ in segment.headers(start, on_damage=stop_at_damage):
-        if header.base_offset >= offset and not header.is_wrapper:
-            return position
         if header.last_offset >= offset:
-            return position + header.size if behind else position
+            return position
         position += header.size
-    return segment.size_bytes if behind else position
+    return position
 
 
-def _cut(segment: Segment, begin: int, end: int, split_bytes: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) in pieces of about ``split_bytes``, cut where batches begin."""
+def _end_position(segment: Segment, offset: int, following: int) -> tuple[int, int]:
+    """Behind the first batch that holds ``offset``, or before one that begins there; and what offset comes next.
+
+    A batch that reaches the offset may do so by a flipped bit, which the one behind it shows.
+    """
+    reaching: BatchHeader | None = None
+    stop, is_behind = 0, False
+    for position, header, _ in segment.headers(lookup.start_position(segment, offset), on_damage=stop_at_damage):
+        if reaching is not None and header.base_offset > reaching.last_offset:
+            return (stop, reaching.base_offset) if stop < position else (stop, header.base_offset)
+        reaching = header if header.last_offset >= offset else None
+        is_behind = header.base_offset >= offset and not header.is_wrapper
+        stop = position if is_behind else position + header.size
+    if reaching is None:
+        return segment.size_bytes, following
+    return stop, (reaching.base_offset if is_behind else following)
+
+
+def _cut(segment: Segment, begin: int, end: int, split_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """[begin, end) in pieces of about ``split_bytes``, cut where batches begin, each with its context."""
+    context = begin
     if end - begin > split_bytes:
         last = begin
-        for position in _batch_starts(segment, begin, end, split_bytes):
+        for before, position in _batch_starts(segment, begin, end, split_bytes):
             if position - last >= split_bytes:
-                yield last, position
-                last = position
+                yield context, last, position
+                context, last = before, position
         begin = last
-    yield begin, end
+    yield context, begin, end
 
 
-def _batch_starts(segment: Segment, begin: int, end: int, split_bytes: int) -> Iterable[int]:
-    """Positions at which batches begin, ascending, from the index or from the batches themselves."""
+def _batch_starts(segment: Segment, begin: int, end: int, split_bytes: int) -> Iterable[tuple[int, int]]:
+    """Positions at which batches begin, ascending, from the index or from the batches themselves.
+
+    Each comes with that of a batch a little before it.
+    """
     if split_bytes >= _INDEXED_SPLIT_BYTES:
         entries = [one for one in segment.offset_index() if begin < one.position < end]
         if entries:
             wanted = begin
-            for entry in entries:
-                if entry.position - wanted >= split_bytes and _is_batch_start(segment, entry.position, entry.offset):
-                    yield entry.position
+            for earlier, entry in pairwise(entries):
+                if entry.position - wanted >= split_bytes and all(
+                    _is_batch_start(segment, one.position, one.offset) for one in (entry, earlier)
+                ):
+                    yield earlier.position, entry.position
                     wanted = entry.position
             return
+    two: list[int] = [begin, begin]
     for position, _, _ in segment.headers(begin, on_damage=stop_at_damage):
         if position >= end:
             return
-        yield position
+        yield two[0], position
+        two = [two[1], position]
 
 
 def _is_batch_start(segment: Segment, position: int, offset: int) -> bool:
