@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -211,53 +210,3 @@ def test_a_topic_that_is_not_there_and_an_output_inside_the_source(tmp_path: Pat
         with pytest.raises(UsageError, match="lie inside each other"):
             job(tmp_path / source, tmp_path / output)
         assert sorted((tmp_path / source).rglob("*")) == before
-
-
-def commit(group: str, topic: str, partition: int, offset: int | None) -> KafkaMessage:
-    """A commit as docs/format/kafka-internal-topics.md describes it: key of version 1, value of version 3."""
-    texts = [one.encode() for one in (group, topic)]
-    key = b"".join([struct.pack(">h", 1), *(struct.pack(">h", len(one)) + one for one in texts)])
-    value = None if offset is None else struct.pack(">hqihq", 3, offset, -1, 0, 1_700_000_000_000)
-    return KafkaMessage("__consumer_offsets", value, key + struct.pack(">i", partition), timestamp_ms=5)
-
-
-def test_committed_offsets_go_along(tmp_path: Path) -> None:
-    with kafka.open(tmp_path / "log", cleanup_policy="compact") as log:
-        log.create_topics({"t.one": 2, "empty": 1, "other": 1})
-        log.put_batch([KafkaMessage("t.one", b"%d" % number, key=b"%d" % (number % 4)) for number in range(8)])
-        log.roll("t.one")
-        log.compact("t.one", 0, force=True)  # offsets 4 to 7 stay, as 4 to 7
-        producer = log.producer()
-        with producer.transaction():
-            producer.put_batch([KafkaMessage("t.one", b"x", key=b"x", partition=1)])
-        log.put(KafkaMessage("t.one", b"y", key=b"y", partition=1))
-        log.put_batch(
-            [
-                commit("g", "t.one", 0, 1), commit("g", "t.one", 0, 6), commit("late", "t.one", 0, 8),
-                commit("early", "t.one", 0, 2), commit("gone", "t.one", 0, 5), commit("gone", "t.one", 0, None),
-                commit("g", "t.one", 1, 2), commit("h", "t.one", 1, 3), commit("g", "empty", 0, 0),
-                commit("none", "t.one", 0, -1), commit("reset", "t.one", 0, 6), commit("reset", "t.one", 0, -1),
-                commit("a@b", "t.one", 0, 3), commit("g", "nowhere", 0, 3),
-                KafkaMessage("__consumer_offsets", b"?", b"?"),
-            ]
-        )  # fmt: skip
-    report = convert.to_rocketmq(tmp_path / "log", tmp_path / "store")
-    with mqstore.inspect(tmp_path / "store") as view:
-        found = view.settings.consumer_offsets
-        assert found == {
-            ("t%2Eone", "g"): {0: 6, 1: 1}, ("t%2Eone", "late"): {0: 8}, ("t%2Eone", "early"): {0: 4},
-            ("t%2Eone", "h"): {1: 2}, ("empty", "g"): {0: 0},
-        }  # fmt: skip
-        next_bodies = {
-            group: [one.body for one in view.get("t%2Eone", queue, offset, 1).messages]
-            for (topic, group), queues in found.items()
-            for queue, offset in queues.items()
-            if topic == "t%2Eone" and (group, queue) != ("g", 0)
-        }
-        assert next_bodies == {"g": [b"y"], "late": [], "early": [b"4"], "h": []}
-        assert [one.body for one in view.get("t%2Eone", 0, 6, 1).messages] == [b"6"]
-    assert report.group_offsets == 6
-    assert report.total_losses()[Loss.GROUP_OFFSETS] == 2
-    back = convert.to_kafka(tmp_path / "store", tmp_path / "back")
-    assert back.total_losses()[Loss.GROUP_OFFSETS] == 6
-    assert records(tmp_path / "back")["__consumer_offsets", 0] == records(tmp_path / "log")["__consumer_offsets", 0]

@@ -193,6 +193,32 @@ def test_what_only_the_other_copy_has_behind_the_end_explains_nothing(tmp_path: 
     assert one(b, a, compacted=True).reason == "A has no such record"
 
 
+@pytest.mark.parametrize("end", [8, 9, 10])
+def test_a_tombstone_that_was_removed_behind_the_end_of_the_other(tmp_path: Path, end: int) -> None:
+    """The copy that went on has neither the record nor the tombstone: only a hole says that one may have been there."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    for path, offsets in ((a, range(6)), (b, [*(one for one in range(8) if one != 3), *range(end, 12)])):
+        with kafka.open(path) as log:
+            for offset in offsets:
+                key = b"removed" if offset == 3 else b"k%d" % offset
+                record = Record(0, 1, TimestampType.CREATE_TIME, key, b"v")
+                batch = encode_batch([record], base_offset=offset, checksum=kernels.crc32c)
+                log.append_batch("t", 0, batch, keep_offsets=True)
+    found, turned = one(a, b, compacted=True), one(b, a, compacted=True)
+    if end == 8:  # no offset is missing: it was lost
+        assert (found.first_difference, found.reason, found.undecided) == (3, "B has no such record", 0)
+        assert (turned.first_difference, turned.undecided) == (3, 0)
+        run(a, b, "--compacted", "--common", code=1)
+        return
+    assert (found.first_difference, found.undecided) == (None, 1)
+    assert (turned.first_difference, turned.undecided) == (None, 1)
+    assert (
+        "1 records that only one has: lost, or removed with their tombstones since"
+        in run(a, b, "--compacted", "--common", code=0).stdout
+    )
+    assert one(a, b, compacted=False).first_difference == 3
+
+
 @pytest.mark.parametrize("gone", [4, 5])
 def test_a_record_lost_from_a_topic_that_nobody_compacts(tmp_path: Path, gone: int) -> None:
     """One whose key comes again, and one without a value: both are what compaction might have removed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mqstore import errors
-from mqstore.convert import kafka_origin, rocketmq_origin
+from mqstore.convert import group_offsets, kafka_origin, rocketmq_origin
 from mqstore.convert.mapping import former_record, record_of
 from mqstore.convert.options import ConvertOptions
 from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
@@ -73,9 +73,12 @@ def to_kafka(
         queues = wanted_queues(view, options)
         names = topic_names(view, queues, options)
         report.partitions = [PartitionReport(one.topic, one.queue_id, names[one.topic]) for one in queues]
+        commits = group_offsets.saved_offsets(view.settings)
+        group_offsets.ask_for(commits, report.partitions)
         for queue, part in zip(queues, report.partitions, strict=True):
             convert_queue(view, queue, part, stage.root, config, options)
-        finish_data_directory(stage.root, partition_ends(report.partitions), config)
+        ends = group_offsets.write(commits, report, stage.root, config, options)
+        finish_data_directory(stage.root, {**partition_ends(report.partitions), **ends}, config)
         note_what_is_left(view, report)
         stage.put_in_place()
     report.seconds = time.monotonic() - started
@@ -136,12 +139,15 @@ def convert_queue(
     reading, writing = FilePool(), FilePool(writable=True)
     try:
         writer = PartitionWriter(directory, config, reading, writing)
+        committed = sorted(report.queue_offsets, reverse=True)
         for message in _messages(view, queue, report, options):
             former = former_record(message)
             wanted = message.queue_offset if former is None else former.offset
             # Room for all that come behind: no offset is beyond the largest one.
             most = LONG_MAX - (queue.max_offset - message.queue_offset)
             offset = _offset(wanted, writer.end_offset, most, report)
+            while committed and committed[-1] <= message.queue_offset:
+                report.queue_offsets[committed.pop()] = offset
             body = rocketmq_origin.inflated(message)
             report.lose(Loss.INFLATED_BODIES, body is not None)
             _note_origin(message, former, report)
@@ -150,6 +156,7 @@ def convert_queue(
         if not report.records:
             writer.start_at(queue.min_offset)
             report.end_offset = queue.min_offset
+        report.queue_offsets.update(dict.fromkeys(committed, writer.end_offset))
         writer.close()
     finally:
         reading.close()
@@ -221,6 +228,3 @@ def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
     settings = _settings(view)
     if settings:
         report.losses[Loss.SETTINGS] = settings
-    groups = len(view.progress())
-    if groups:
-        report.losses[Loss.GROUP_OFFSETS] = groups

@@ -98,10 +98,13 @@ def wanted_partitions(view: KafkaView, options: ConvertOptions) -> list[Partitio
 
     Raises:
         UsageError: there are topics, but none that the options take.
+        CorruptFileError: something else than a directory bears the name of one of them.
     """
     known = view.partitions()
+    view.refuse_odd_partitions(lambda topic, number: options.wants(topic, is_internal(topic)))
     options.check_topics([one.topic for one in known])
-    return [one for one in known if options.wants(one.topic, is_internal(one.topic) or one.topic == METADATA_TOPIC)]
+    wanted = [one for one in known if options.wants(one.topic, is_internal(one.topic) or one.topic == METADATA_TOPIC)]
+    return [one for one in wanted if not group_offsets.holds_saved_offsets_alone(one)]
 
 
 def topic_names(partitions: list[PartitionView], options: ConvertOptions) -> dict[str, str]:

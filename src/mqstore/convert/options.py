@@ -35,6 +35,8 @@ class ConvertOptions:
         store_settings: settings of the RocketMQ store made: file sizes, as :class:`mqstore.StoreConfig` names them.
         kafka_settings: settings of the Kafka log made: ``segment_bytes``, ``index_interval_bytes``,
             ``compression_type``, ``batch_size`` and others, as :class:`mqstore.kafka.KafkaConfig` names them.
+        offsets_topic_partitions: how many partitions ``__consumer_offsets`` has in the Kafka cluster
+            (``offsets.topic.num.partitions``): by it a group's commits have their place.
     """
 
     topics: str | None = None
@@ -44,12 +46,15 @@ class ConvertOptions:
     skip_damage: bool = False
     store_settings: Mapping[str, Any] = field(default_factory=dict)
     kafka_settings: Mapping[str, Any] = field(default_factory=dict)
+    offsets_topic_partitions: int = 50
 
     def __post_init__(self) -> None:
         try:
             re.compile(self.topics or "")
         except re.error as error:
             raise UsageError("not a regular expression", found=f"{self.topics!r}: {error}") from None
+        if self.offsets_topic_partitions < 1:
+            raise UsageError("no number of partitions", expected="1 or more", found=self.offsets_topic_partitions)
 
     def check_topics(self, known: Iterable[str]) -> None:
         """Raise UsageError when there are topics, of which :attr:`topics` matches none."""

@@ -44,7 +44,7 @@ class PartitionReport:
         records: how many messages or records it has now.
         first_offset, end_offset: their range.
         losses: cases of what is not carried over.
-        queue_offsets: offsets of a partition that groups have committed, and what they are in the queue.
+        queue_offsets: offsets that groups have committed, and what they are in the result.
     """
 
     topic: str

@@ -36,6 +36,9 @@ PROPERTIES: Final = "rmq.properties"
 TOPIC: Final = "rmq.topic"
 """The message's topic, where the record's topic has another name."""
 
+COMMIT: Final = "rmq.consumerOffset"
+"""On a group's commit in ``__consumer_offsets``: its offset in the queue. It was no message, and becomes none."""
+
 WITHOUT_QUEUE: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 """Transaction types of messages that are in no queue, so that no record can have been made from them."""
 

@@ -15,7 +15,7 @@ from mqstore.kafka.leftovers import SwapSegment
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.producer_state import ProducerStates
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.stock import PartitionStock, take_data_directory_stock
+from mqstore.kafka.stock import PartitionStock, odd_partition_error, take_data_directory_stock
 from mqstore.kafka.transactions import load_snapshot
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.kafka import names
@@ -171,6 +171,10 @@ def _pending(stock: PartitionStock, segment: Segment) -> set[FileKind]:
     return {file.kind for file in stock.leftovers if (file.offset, file.stage) == (segment.base_offset, FileStage.SWAP)}
 
 
+def _what_is(path: Path) -> str:
+    return f"a link to {os.readlink(path)}" if path.is_symlink() else "something else"
+
+
 def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int, int]], report: Report) -> None:
     rules = {
         names.RECOVERY_POINTS: (Severity.WARNING, "a recovery point behind the end of the log"),
@@ -191,7 +195,8 @@ def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int,
         for where, offset in offsets.items():
             topic_partition = f"{where[0]}-{where[1]}"
             if where not in ends:
-                if where not in {(one.topic, one.partition) for one in view.partitions()}:
+                known = {(one.topic, one.partition) for one in view.partitions()} | view.odd_partitions().keys()
+                if where not in known:
                     report(Finding(Severity.NOTE, "checkpoint", str(path), None,
                                    "an entry of a partition that is not here", None, topic_partition,
                                    "nothing needs to be done"))  # fmt: skip
@@ -206,6 +211,10 @@ def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int,
     if view.was_aborted:
         report(Finding(Severity.NOTE, "checkpoint", str(view.path), None, "open for writing, or not stopped cleanly",
                        None, None, "the next start of a writer recovers it"))  # fmt: skip
+    for path in view.odd_partitions().values():
+        odd = odd_partition_error(path)
+        report(Finding(Severity.ERROR, "log", str(path), None, odd.message, "a directory", _what_is(path),
+                       odd.hint or "look at the path"))  # fmt: skip
     for path in take_data_directory_stock(view.path).temporaries:
         report(Finding(Severity.NOTE, "checkpoint", str(path), None, _TEMPORARY, None, None, _REMOVED_AT_START))
     for directory, state in view.suspended_partitions():

@@ -3,6 +3,8 @@
 Batches of the same offsets and the same checksum are the same; where they are not, records are compared one by one, as
 replicas are compacted each by itself. A record that only one copy has is no difference if compaction explains it: a
 later record has its key, or it is a tombstone, a marker of the broker's or one of a batch kept for its producer alone.
+Where the copy that lacks it has holes behind the end of the other, the
+tombstone may have been there and be gone as well: nobody can decide that, and it is counted apart.
 That counts only where the partition is compacted, which the ``cleaner-offset-checkpoint`` of a data directory tells:
 cleaners name there what they have compacted.
 """
@@ -53,6 +55,8 @@ class PartitionComparison:
         batches: batches that are the same in both.
         records: records that were compared one by one, and are the same.
         compacted_a, compacted_b: records that are only in the other copy, since this one was compacted further.
+        undecided: those of them for which no newer record is there, but a hole behind the end of the other copy: lost,
+            or removed by a tombstone that was removed since.
     """
 
     topic: str
@@ -65,6 +69,7 @@ class PartitionComparison:
     records: int = 0
     compacted_a: int = 0
     compacted_b: int = 0
+    undecided: int = 0
 
     @property
     def common(self) -> OffsetRange | None:
@@ -105,6 +110,7 @@ class PartitionComparison:
             "records": self.records,
             "compactedA": self.compacted_a,
             "compactedB": self.compacted_b,
+            "undecided": self.undecided,
         }
 
 
@@ -140,9 +146,12 @@ def compare(
     Raises:
         NotAStoreError: nothing of Kafka's at one of the paths.
         UsageError: no partition is wanted that either has.
+        CorruptFileError: something else than a directory bears the name of one of them.
         StoreIOError: a file could not be read.
     """
     with KafkaView(a) as view_a, KafkaView(b) as view_b:
+        for view in (view_a, view_b):
+            view.refuse_odd_partitions(lambda name, number: topic in (None, name) and partition in (None, number))
         pairs = _pairs(view_a, view_b)
         wanted = [
             (one, other)
@@ -274,6 +283,7 @@ class _Walk:
         self._found = found
         self._unexplained = unexplained
         self._offset = common.start
+        self._common_end = common.end
         self._waiting: dict[bytes, tuple[int, _Side]] = {}
 
     def run(self) -> None:
@@ -306,12 +316,22 @@ class _Walk:
             keys = {key for key, (_, lacking) in self._waiting.items() if lacking is side}
             if not keys:
                 continue
-            for record in side.partition.records(self._offset, on_damage=lambda damage: True):
-                if record.key in keys:
-                    self._seen(record.key, record.offset)
-                    keys.discard(record.key)
-                    if not keys:
-                        break
+            has_hole = False
+            expected = max(self._offset, self._common_end)
+            for place in side.partition.batches(self._offset, on_damage=lambda damage: True):
+                for record in _records_of(place):
+                    has_hole = has_hole or record.offset > expected
+                    expected = max(expected, record.offset + 1)
+                    if record.key in keys and not place.header.is_control and record.offset >= self._offset:
+                        self._seen(record.key, record.offset)
+                        keys.discard(record.key)
+                if not keys:
+                    break
+            end = side.partition.log_end_offset
+            if has_hole or expected < end:
+                self._found.undecided += len(keys)
+                for key in keys:
+                    del self._waiting[key]
 
     def _is_same_batch(self) -> bool:
         a, b = self._sides
@@ -392,6 +412,14 @@ class _Walk:
 
     def _differ(self, offset: int, reason: str) -> None:
         self._found.first_difference, self._found.reason = offset, reason
+
+
+def _records_of(place: BatchPlace) -> list[Record]:
+    """The records of a batch; none of a damaged one, which was told where both are compared."""
+    try:
+        return records_of(place.segment, place.position, place.header, place.buffer)
+    except errors.CorruptBatchError:
+        return []
 
 
 def _identity(header: BatchHeader) -> tuple[int, ...]:

@@ -98,6 +98,8 @@ def visible_segments(stock: PartitionStock, pool: FilePool) -> dict[int, type[Se
     hidden = _replaced_ranges(stock, swaps, pool)
     live: dict[int, type[Segment]] = {**dict.fromkeys(stock.odd_logs, OddSegment), **dict.fromkeys(stock.logs, Segment)}
     visible = {base: kind for base, kind in live.items() if not any(start <= base < end for start, end in hidden)}
+    for base in stock.odd_swaps:
+        visible.setdefault(base, OddSwapSegment)
     visible.update({file.offset: SwapSegment for file in swaps if file.kind is FileKind.LOG})
     return visible
 
@@ -143,6 +145,10 @@ class OddSegment(Segment):
     def read(self, position: int, size_bytes: int) -> bytes:
         """Raises CorruptFileError."""
         raise odd_file_error(self.path())
+
+
+class OddSwapSegment(OddSegment, SwapSegment):
+    """The same in place of a ``.log.swap``, where the segments that it was to replace may be gone."""
 
 
 class _PartlySwapped(Segment):

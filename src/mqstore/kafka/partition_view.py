@@ -158,7 +158,8 @@ class PartitionView:
                 self._segments[base] = kind(self.directory, base, self._pool, limit_bytes=0)
 
     def _warn(self) -> None:
-        needed = self._stock.odd_logs.values()  # who needs one of these gets an error
+        # Who needs one of these gets an error.
+        needed = [*self._stock.odd_logs.values(), *self._stock.odd_swaps.values()]
         unknown = self._stock.foreign + [path for path in self._stock.odd if path not in needed]
         if unknown and not self._warned:
             self._warned = True

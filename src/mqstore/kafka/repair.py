@@ -6,6 +6,7 @@ would do and changes nothing, until it is given an ``output`` or told to work ``
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -20,16 +21,19 @@ from mqstore.files.pool import FilePool
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.kafka.arguments import check_number, check_path
+from mqstore.kafka.damage import BatchDamage, Reporter, next_batch
 from mqstore.kafka.data_directory import DataDirectory
 from mqstore.kafka.loading import LoadReport, PartitionLoader, refuse_odd
 from mqstore.kafka.segment import Segment
-from mqstore.kafka.segment_recovery import walk_segment, write_derived
-from mqstore.kafka.stock import odd_file_error, take_data_directory_stock, take_partition_stock
+from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
+from mqstore.kafka.stock import odd_file_error, odd_partition_error, take_data_directory_stock, take_partition_stock
 from mqstore.kafka.survey import PartitionSurvey
 from mqstore.kafka.transactions import producers_at
 from mqstore.layout.constants import INT_MAX
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.names import FileKind, FileStage
+
+_log = logging.getLogger(__name__)
 
 _PathLike = str | os.PathLike[str]
 
@@ -167,8 +171,20 @@ def _survey_one(directory: Path, log_start: int, interval_bytes: int) -> LoadRep
         pool.close()
 
 
+def _pass_over(damage: BatchDamage) -> bool:
+    _log.warning(
+        "the indexes of a damaged segment end before %d of %s: %s", damage.position, damage.path, damage.reason
+    )
+    return True
+
+
 def reindex(
-    path: _PathLike, *, output: _PathLike | None = None, in_place: bool = False, index_interval_bytes: int = 4096
+    path: _PathLike,
+    *,
+    output: _PathLike | None = None,
+    in_place: bool = False,
+    index_interval_bytes: int = 4096,
+    on_damage: Reporter = _pass_over,
 ) -> list[Path]:
     """Make the indexes of every segment anew from its log, by the rule for one batch at a time; logs stay as they are.
 
@@ -177,12 +193,15 @@ def reindex(
         output: write the index files into this new directory, laid out as ``path``; named when it is complete.
         in_place: replace those of ``path`` that differ.
         index_interval_bytes: bytes between entries.
+        on_damage: told of the first damage of each segment, where its indexes end: what lies behind is found by
+            walking. False stops there, as an error. Without it a warning is logged.
 
     Returns the index files written.
 
     Raises:
         UsageError: neither or both of ``output`` and ``in_place``, or ``output`` exists.
         CorruptFileError: something else than a file lies in place of a ``.log``. Nothing was made or changed.
+        CorruptBatchError: ``on_damage`` decided to stop.
         NotAStoreError, StoreLockedError, DiskFullError, StoreIOError: as :func:`recover`.
     """
     check_number("index_interval_bytes", index_interval_bytes, 0, INT_MAX)
@@ -199,15 +218,27 @@ def reindex(
                 raise odd_file_error(path)
     if in_place:
         with _locked(source, is_data_directory):
-            return [path for one in partitions for path in _reindex_one(one, None, index_interval_bytes, only)]
+            return [
+                path for one in partitions for path in _reindex_one(one, None, index_interval_bytes, only, on_damage)
+            ]
     written: list[Path] = []
     with Stage(target, source) as stage:
         for directory in partitions:
             where = stage.root / directory.name if is_data_directory else stage.root
             durable.make_directories(where)
-            written += _reindex_one(directory, where, index_interval_bytes, only)
+            written += _reindex_one(directory, where, index_interval_bytes, only, on_damage)
         stage.put_in_place()
     return [target / path.relative_to(stage.root) for path in written]
+
+
+def _is_torn_end(walk: SegmentWalk) -> bool:
+    """Whether what follows the sound batches is one that was cut off, and nothing behind it: no damage to readers."""
+    found = walk.damage
+    return (
+        found is not None
+        and found.reason == "CUT_OFF"
+        and next_batch(walk.segment, found.position, found.size_bytes) is None
+    )
 
 
 def _base_offset_of(path: Path) -> int | None:
@@ -220,7 +251,9 @@ def _base_offset_of(path: Path) -> int | None:
     return parsed.offset
 
 
-def _reindex_one(directory: Path, target: Path | None, interval_bytes: int, only: int | None) -> list[Path]:
+def _reindex_one(
+    directory: Path, target: Path | None, interval_bytes: int, only: int | None, on_damage: Reporter
+) -> list[Path]:
     pool = FilePool()
     written = []
     try:
@@ -231,6 +264,9 @@ def _reindex_one(directory: Path, target: Path | None, interval_bytes: int, only
                 continue
             states = producers_at(stock, segments[:number], segment.base_offset)
             walk = walk_segment(segment, states, interval_bytes)
+            is_torn_end = segment is segments[-1] and _is_torn_end(walk)
+            if walk.damage is not None and not is_torn_end and not on_damage(walk.damage):
+                raise walk.damage.to_error()
             written += write_derived(walk, target)
         durable.sync_directory(directory if target is None else target)
         return written
@@ -247,7 +283,10 @@ def _partitions_of(source: Path) -> tuple[list[Path], bool]:
     stock = take_partition_stock(source)
     if names.parse_partition_directory(source.absolute().name) or stock.logs or stock.odd_logs:
         return [source], False
-    found = list(take_data_directory_stock(source).partitions.values())
+    listed = take_data_directory_stock(source)
+    for path in listed.odd.values():
+        raise odd_partition_error(path)
+    found = list(listed.partitions.values())
     if not found:
         raise errors.NotAStoreError("no partition in this directory", path=source, expected="directories like topic-0")
     return found, True

@@ -47,10 +47,18 @@ class PartitionStock:
     @property
     def odd_logs(self) -> dict[int, Path]:
         """Those of :attr:`odd` that stand where the ``.log`` of a segment should, by base offset."""
+        return self._odd_logs(FileStage.LIVE)
+
+    @property
+    def odd_swaps(self) -> dict[int, Path]:
+        """The same for a segment's ``.log.swap``: what it replaces may be gone already."""
+        return self._odd_logs(FileStage.SWAP)
+
+    def _odd_logs(self, stage: FileStage) -> dict[int, Path]:
         found = {}
         for path in self.odd:
             file = names.parse_segment_file(path.name)
-            if file is not None and (file.kind, file.stage) == (FileKind.LOG, FileStage.LIVE):
+            if file is not None and (file.kind, file.stage) == (FileKind.LOG, stage):
                 found[file.offset] = path
         return found
 
@@ -65,12 +73,16 @@ class PartitionStock:
 
 @dataclass
 class DataDirectoryStock:
-    """What a data directory holds: live partitions, directories on their way in or out, foreign ones, temporaries."""
+    """What a data directory holds: live partitions, directories on their way in or out, foreign ones, temporaries.
+
+    ``odd`` is what bears the name of a live partition and is no directory: a link that leads nowhere, or a file.
+    """
 
     partitions: dict[tuple[str, int], Path]
     others: list[tuple[Path, PartitionName]]
     foreign: list[Path]
     temporaries: list[Path]
+    odd: dict[tuple[str, int], Path] = field(default_factory=dict)
 
 
 def take_partition_stock(directory: Path) -> PartitionStock:
@@ -107,6 +119,15 @@ def odd_file_error(path: Path) -> errors.CorruptFileError:
     )
 
 
+def odd_partition_error(path: Path) -> errors.CorruptFileError:
+    """What is raised where a path of :attr:`DataDirectoryStock.odd` is needed."""
+    return errors.CorruptFileError(
+        "something else than a directory under the name of a partition",
+        path=path,
+        hint="bring back what the link leads to, or move it away",
+    )
+
+
 def take_data_directory_stock(path: Path) -> DataDirectoryStock:
     """List the partitions of a data directory, ordered by topic and number.
 
@@ -115,11 +136,13 @@ def take_data_directory_stock(path: Path) -> DataDirectoryStock:
     """
     found = DataDirectoryStock({}, [], [], [])
     for entry in _scan(path):
+        name = names.parse_partition_directory(entry.name)
         if not _is_directory(entry):
             if names.is_temporary(entry.name):
                 found.temporaries.append(path / entry.name)
+            elif name is not None and name.state is PartitionState.LIVE:
+                found.odd[name.topic, name.partition] = path / entry.name
             continue
-        name = names.parse_partition_directory(entry.name)
         if name is None:
             found.foreign.append(path / entry.name)
         elif name.state is PartitionState.LIVE:

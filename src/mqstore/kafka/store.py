@@ -30,7 +30,7 @@ from mqstore.kafka.partition_log import PartitionLog
 from mqstore.kafka.producer import Producer
 from mqstore.kafka.retention import remove_expired
 from mqstore.kafka.stats import PartitionStats
-from mqstore.kafka.stock import PartitionStock, take_data_directory_stock, take_partition_stock
+from mqstore.kafka.stock import PartitionStock, odd_partition_error, take_data_directory_stock, take_partition_stock
 from mqstore.kafka.store_writer import StoreWriter
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import LONG_MAX
@@ -92,6 +92,8 @@ class KafkaStore(StoreWriter):
         found = take_data_directory_stock(self.path)
         for foreign in found.foreign:
             _log.warning("leaving a directory alone that is no partition's: %s", foreign)
+        for path in found.odd.values():
+            raise odd_partition_error(path)
         # All that may refuse the directory comes before the first change of it.
         stocks = {where: refuse_odd(take_partition_stock(path)) for where, path in found.partitions.items()}
         is_clean = self._files.has_clean_marker()

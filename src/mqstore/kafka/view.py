@@ -22,7 +22,7 @@ from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.segment import again_if_gone
 from mqstore.kafka.stats import PartitionStats, partition_stats
-from mqstore.kafka.stock import take_data_directory_stock, take_partition_stock
+from mqstore.kafka.stock import odd_partition_error, take_data_directory_stock, take_partition_stock
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import TopicPartition, decode_meta_properties, decode_offsets
 from mqstore.layout.kafka.names import PartitionState
@@ -58,6 +58,7 @@ class KafkaView:
         self.path = check_path(path)
         self._pool = FilePool()
         self._partitions: dict[TopicPartition, PartitionView] = {}
+        self._odd: dict[TopicPartition, Path] = {}
         self._warned: set[Path] = set()
         self.is_data_directory = False
         mode = mode_of(self.path)
@@ -84,7 +85,7 @@ class KafkaView:
         self.is_data_directory = True
         self._refresh()
         known = (names.META_PROPERTIES, names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN)
-        if not self._partitions and not any(mode_of(self.path / name) for name in known):
+        if not self._partitions and not self._odd and not any(mode_of(self.path / name) for name in known):
             raise errors.NotAStoreError(
                 "no Kafka log in this directory",
                 path=self.path,
@@ -105,10 +106,12 @@ class KafkaView:
         if not self.is_data_directory:
             return
         found = take_data_directory_stock(self.path)
-        for path in found.foreign:
+        self._odd = found.odd
+        for path in [*found.foreign, *found.odd.values()]:
             if path not in self._warned:
                 self._warned.add(path)
-                _log.warning("passing over a directory that is no partition's: %s", path)
+                kind = "a directory that is no partition's" if path in found.foreign else "a partition's that is none"
+                _log.warning("passing over %s: %s", kind, path)
         for where in [where for where in self._partitions if where not in found.partitions]:
             del self._partitions[where]
         for where, directory in found.partitions.items():
@@ -136,10 +139,16 @@ class KafkaView:
         return [self._partitions[where] for where in sorted(self._partitions)]
 
     def find_partition(self, topic: str, partition: int = 0) -> PartitionView | None:
-        """One partition; None when there is none of this name."""
+        """One partition; None when there is none of this name.
+
+        Raises:
+            CorruptFileError: something else than a directory bears its name, as a link that leads nowhere.
+        """
         check_place(topic, partition)
         if (topic, partition) not in self._partitions:
             self._refresh()
+            if (topic, partition) in self._odd:
+                raise odd_partition_error(self._odd[topic, partition])
         return self._partitions.get((topic, partition))
 
     def partition(self, topic: str, partition: int = 0) -> PartitionView:
@@ -154,6 +163,17 @@ class KafkaView:
                 "no such partition", expected="one of topics()", found=f"{topic}-{partition}", hint="see topics()"
             )
         return found
+
+    def odd_partitions(self) -> dict[TopicPartition, Path]:
+        """What bears the name of a partition and is no directory: nobody can tell what was there."""
+        self._refresh()
+        return dict(self._odd)
+
+    def refuse_odd_partitions(self, wants: Callable[[str, int], bool] = lambda topic, partition: True) -> None:
+        """Raise CorruptFileError where there is any of those wanted: for who must have all or nothing."""
+        for where, path in self.odd_partitions().items():
+            if wants(*where):
+                raise odd_partition_error(path)
 
     def suspended_partitions(self) -> list[tuple[Path, PartitionState]]:
         """Directories of partitions that are deleted, moved here, or stray."""

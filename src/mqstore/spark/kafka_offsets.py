@@ -30,9 +30,11 @@ class KafkaLogs:
 
         Raises:
             UsageError: two directories hold one partition.
+            CorruptFileError: something else than a directory bears the name of one.
         """
         found: dict[Partition, PartitionView] = {}
         for view in self._views:
+            view.refuse_odd_partitions(self._options.wants)
             for one in view.partitions():
                 key = (one.topic, one.partition)
                 if not self._options.wants(*key):

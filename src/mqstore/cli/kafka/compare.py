@@ -65,6 +65,8 @@ def _lines(one: PartitionComparison) -> list[str]:
         if own is None:
             lines.append(f"{name}: {side} has no such partition")
         lines += [f"{name}: only {side} has {_text(part)}" for part in ranges]
+    if one.undecided:
+        lines.append(f"{name}: {one.undecided} records that only one has: lost, or removed with their tombstones since")
     return lines
 
 

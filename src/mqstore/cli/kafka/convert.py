@@ -34,6 +34,10 @@ def run(
         bool, typer.Option("--aborted-as-rollback", help="Keep aborted records as rolled back messages.")
     ] = False,
     codec: Annotated[str, typer.Option(help="Codec of the batches written: none, gzip, snappy, lz4, zstd.")] = "none",
+    offsets_topic_partitions: Annotated[
+        int,
+        typer.Option(min=1, help="Partitions of __consumer_offsets there, by which groups have their places in it."),
+    ] = 50,
     skip_damage: SkipDamageOption = False,
     master: Annotated[
         str | None, typer.Option(help="Convert on Spark: local[N], or the URL of a cluster's master.")
@@ -51,6 +55,7 @@ def run(
         names=_names(topic_name or []),
         aborted=convert.Aborted.ROLLBACK if rollback else convert.Aborted.OMIT,
         skip_damage=skip_damage,
+        offsets_topic_partitions=offsets_topic_partitions,
         kafka_settings={"compression_type": parse_codec(codec).name.lower()},
     )
     to_kafka = StorePaths(source).looks_like_store()

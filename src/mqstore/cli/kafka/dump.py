@@ -106,7 +106,8 @@ def run(
                 )
                 break
             output.row(line.row, line.text)
-    return 1 if damages.count else 0
+        has_odd = bool(view.odd_partitions()) and (topic, partition) == (None, None)  # the view has warned of them
+    return 1 if damages.count or has_odd else 0
 
 
 def _tell(text: str) -> None:

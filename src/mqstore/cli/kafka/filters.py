@@ -72,7 +72,9 @@ def parse_codec(text: str) -> Codec:
 
 
 def wanted_partitions(view: KafkaView, topic: str | None, partition: int | None) -> list[PartitionView]:
-    """The partitions asked for; UsageError when one is named that is not there."""
+    """The partitions asked for; UsageError when one is named that is not there, CorruptFileError for no directory."""
+    if topic is not None or partition is not None:
+        view.refuse_odd_partitions(lambda name, number: topic in (None, name) and partition in (None, number))
     found = [
         one
         for one in view.partitions()

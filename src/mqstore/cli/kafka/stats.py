@@ -22,6 +22,7 @@ def run(path: LogPath, topic: TopicOption = None, format: FormatOption = Format.
             "metaProperties": view.meta_properties,
             "running": view.was_aborted,
             "partitions": [dataclasses.asdict(one) for one in found],
+            "odd": [str(one) for one in view.odd_partitions().values()],
             "suspended": [{"path": str(one), "state": state.value} for one, state in suspended],
         }
     output = make_output(format)
@@ -42,6 +43,7 @@ def run(path: LogPath, topic: TopicOption = None, format: FormatOption = Format.
                 f"{size_text(size_bytes)} in {sum(one.segments for one in found)} segments"
             ),
             *(f"{state.value}: {one}" for one, state in suspended),
+            *(f"no directory: {one}" for one in document["odd"]),
             f"state: {'running, or ended without a clean close' if document['running'] else 'closed, or a copy'}",
         ],
     )

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqstore.errors import UsageError
+from mqstore.layout.constants import INT_MAX
+from mqstore.layout.java_hash import java_hash
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -26,6 +28,7 @@ TRANSACTION_STATES: Final = (
     "PrepareEpochFence",
 )
 
+_SHORT: Final = struct.Struct(">h")
 _ALWAYS: Final = 0
 _NEVER: Final = 1 << 15
 _MAX_ITEMS: Final = 1 << 20
@@ -228,6 +231,33 @@ def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> Inter
         return InternalRecord(kind.name, names, None if value is None else _decode_value(kind, value))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"no record of {topic}: {error}", found=(key or b"")[:64].hex()) from None
+
+
+def encode_offset_commit(
+    group: str, topic: str, partition: int, offset: int, commit_timestamp_ms: int
+) -> tuple[bytes, bytes]:
+    """Key (version 1) and value (version 3) of the record by which a group commits ``offset``, without metadata.
+
+    Raises:
+        UsageError: a name is longer than 32,767 bytes in UTF-8, or a number does not fit.
+    """
+    try:
+        key = _SHORT.pack(1) + _packed_string(group) + _packed_string(topic) + struct.pack(">i", partition)
+        value = struct.pack(">hqi", 3, offset, -1) + _packed_string("") + struct.pack(">q", commit_timestamp_ms)
+    except (struct.error, UnicodeEncodeError) as error:
+        raise UsageError(f"no commit of a group: {error}", found=(group, topic, partition, offset)) from None
+    return key, value
+
+
+def _packed_string(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def group_partition(group: str, partitions: int) -> int:
+    """The partition of ``__consumer_offsets`` that holds what ``group`` commits, of so many that the topic has."""
+    value = abs(java_hash(group))
+    return (0 if value > INT_MAX else value) % partitions  # the smallest number has no counterpart, and counts as 0
 
 
 def _decode_value(kind: _Kind, value: bytes) -> dict[str, Any] | None:

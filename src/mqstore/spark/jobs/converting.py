@@ -124,14 +124,18 @@ def _to_kafka(spark: SparkSession, root: Path, report: ConversionReport, options
         kafka_side.check_log(view)
         queues = kafka_side.wanted_queues(view, options)
         names = kafka_side.topic_names(view, queues, options)
-    tasks = [_QueueTask(one, PartitionReport(one.topic, one.queue_id, names[one.topic])) for one in queues]
+        commits = group_offsets.saved_offsets(view.settings)
+    empty = [PartitionReport(one.topic, one.queue_id, names[one.topic]) for one in queues]
+    group_offsets.ask_for(commits, empty)
+    tasks = [_QueueTask(*one) for one in zip(queues, empty, strict=True)]
     work = _QueueWork(report.source, root, config, options)
     report.partitions = run_tasks(spark, work.run, tasks)
     (rest,) = run_tasks(spark, _count_rest, [report.source])
     report.losses = rest
     for left in root.glob(".*"):  # of attempts that were ended
         copying.remove_tree(left)
-    finish_data_directory(root, kafka_side.partition_ends(report.partitions), config)
+    ends = group_offsets.write(commits, report, root, config, options)
+    finish_data_directory(root, {**kafka_side.partition_ends(report.partitions), **ends}, config)
 
 
 def _count_rest(source: Path) -> dict[Loss, int]:
