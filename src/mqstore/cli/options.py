@@ -11,13 +11,14 @@ import typer
 
 from mqstore import errors
 from mqstore.cli.output import Format
+from mqstore.files.remote import as_path
 
 
 def parse_path(text: str) -> Path:
-    """A path, which must not be empty: nothing would mean the working directory."""
+    """A path or URL, which must not be empty: nothing would mean the working directory."""
     if not text:
         raise typer.BadParameter("the path names nothing")
-    return Path(text)
+    return as_path(text)
 
 
 StorePath = Annotated[

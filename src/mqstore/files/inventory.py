@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqstore import errors
+from mqstore.files.remote import RemotePath
 
 NAME_DIGITS = 20
 _MAX_START = (1 << 63) - 1
@@ -122,6 +123,8 @@ def _is_start_offset(name: str) -> bool:
 def _list_files(directory: Path) -> list[tuple[Path, int | None]]:
     """Everything in ``directory`` with its length; None is the length of what is no regular file."""
     try:
+        if isinstance(directory, RemotePath):
+            return list(directory.listing())
         with os.scandir(directory) as scan:
             names = [item.name for item in scan]
         return [(directory / name, length) for name in names if (length := _length(directory / name)) != _GONE]

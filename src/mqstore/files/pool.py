@@ -25,6 +25,8 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 
+from mqstore.files.remote import RemoteFiles, RemotePath
+
 _T = TypeVar("_T")
 
 _MOST_IDLE = 64
@@ -61,6 +63,7 @@ class FilePool:
         self._open: OrderedDict[Path, _Slot] = OrderedDict()
         self._doomed: list[_Slot] = []
         self._lent: dict[Path, MappedFile] = {}
+        self._remote = RemoteFiles()
 
     @contextlib.contextmanager
     def descriptor(self, path: Path) -> Iterator[int]:
@@ -94,6 +97,8 @@ class FilePool:
             if position >= 0 and end <= lent.reserved_to:
                 with contextlib.suppress(ValueError):  # its owner has just closed it
                     return lent.buffer[position:end]
+        if isinstance(path, RemotePath):
+            return self._remote.read(path, position, size_bytes)
         slot = self._take(path)  # as descriptor does, which costs more than the reading itself
         try:
             data = os.pread(slot.fd, size_bytes, position)
@@ -108,12 +113,16 @@ class FilePool:
             self._give_back(slot)
         return data
 
-    def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T:
+    def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T | None:
         """``function(source, end, *args)``: the source is a descriptor of the file, or its map, good as far as ``end``.
+
+        None for a file that has neither, in an object store.
 
         Raises:
             StoreIOError: the file could not be opened.
         """
+        if isinstance(path, RemotePath):
+            return None
         lent = self._lent.get(path)
         if lent is not None:
             with contextlib.suppress(ValueError):  # its owner has just closed it
@@ -137,6 +146,8 @@ class FilePool:
 
     def forget(self, path: Path) -> None:
         """Close ``path`` as soon as nobody uses it: it was removed, or replaced by another file."""
+        if isinstance(path, RemotePath):
+            self._remote.forget(path)
         with self._lock:
             slot = self._open.pop(path, None)
             if slot is not None:
@@ -144,6 +155,7 @@ class FilePool:
 
     def close(self) -> None:
         """Close every file that is not in use, and the others when their user is done."""
+        self._remote.close()
         with self._lock:
             slots = list(self._open.values())
             self._open.clear()

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from mqstore import errors
+from mqstore.files.remote import RemotePath
 
 MAX_BYTES = 256 << 20
 """More than any settings file has; what is longer is no such file."""
@@ -25,6 +26,8 @@ def read_whole(path: Path, what: str) -> bytes | None:
         CorruptFileError: something else than a regular file lies there, or one beyond all measure.
         StoreIOError: it could not be read.
     """
+    if isinstance(path, RemotePath):
+        return _read_object(path, what)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -53,6 +56,13 @@ def read_whole(path: Path, what: str) -> bytes | None:
         os.close(fd)
 
 
+def _read_object(path: RemotePath, what: str) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise errors.from_os_error(error, f"read {what}", path) from error
+
+
 def mode_of(path: Path) -> int:
     """The mode of what ``path`` leads to, 0 when it leads to nothing.
 
@@ -61,7 +71,9 @@ def mode_of(path: Path) -> int:
         StoreIOError: it could not be looked at, which is not the same as nothing.
     """
     try:
-        return os.stat(path).st_mode
+        return path.stat().st_mode
+    except errors.UsageError:  # of a URL
+        raise
     except ValueError:
         raise errors.UsageError("a path holds a NUL character", found=repr(str(path))) from None
     except OSError as error:

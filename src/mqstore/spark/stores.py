@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 from pathlib import Path
 from typing import NamedTuple
 
 from mqstore.errors import NotAStoreError, UsageError
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.spark.options import ReadOptions
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import check_is_store
@@ -21,7 +23,7 @@ class StoreRef(NamedTuple):
     @property
     def paths(self) -> StorePaths:
         """Where its parts lie."""
-        return StorePaths(Path(self.path))
+        return StorePaths(as_path(self.path))
 
 
 def find_stores(options: ReadOptions) -> list[StoreRef]:
@@ -41,14 +43,21 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
 
 
 def _expand(text: str) -> list[Path]:
-    path = Path(text.removeprefix("file://").removeprefix("file:")).absolute()
-    if glob.has_magic(text) and not path.exists():
-        found = [Path(one) for one in sorted(glob.glob(str(path))) if StorePaths(Path(one)).looks_like_store()]
+    path = as_path(text).absolute()
+    if glob.has_magic(path.name if isinstance(path, RemotePath) else text) and not path.exists():
+        found = [one for one in _matching(path) if StorePaths(one).looks_like_store()]
         if not found:
             raise NotAStoreError("no store matches", path=text, hint="give directories that hold commitlog/")
         return found
     check_is_store(StorePaths(path))
     return [path]
+
+
+def _matching(path: Path) -> list[Path]:
+    """What a glob matches; in a URL only the last name may be one."""
+    if isinstance(path, RemotePath):
+        return [one for one in path.parent.iterdir() if fnmatch.fnmatchcase(one.name, path.name)]
+    return [Path(one) for one in sorted(glob.glob(str(path)))]
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from mqstore import errors
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.findings import Finding
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
@@ -45,7 +45,11 @@ class Store:
         given: object = path
         if not isinstance(given, str | os.PathLike) or not os.fspath(given):
             raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
-        self.path = Path(path)
+        self.path = as_path(path)
+        if isinstance(self.path, RemotePath):
+            raise errors.UsageError(
+                "a store runs in a local directory", found=self.path.url, hint="mqstore.inspect reads"
+            )
         self.config = config
         self._engine = Engine(self.path, config, on_progress)
         self._check_open = self._engine.check_open

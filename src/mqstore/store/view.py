@@ -10,6 +10,7 @@ from types import TracebackType
 
 from mqstore import errors
 from mqstore.files.pool import FilePool
+from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.message_id import decode_message_id
@@ -73,7 +74,7 @@ class StoreView:
             StoreIOError: it could not be read, or a directory of its log is missing.
             UsageError: the directories given leave out one that has files of the log.
         """
-        self.path = Path(path)
+        self.path = as_path(path)
         check_is_store(StorePaths(self.path))
         given = given_places(self.path, store_path_commit_log, read_only_commit_log_store_paths)
         self.paths = StorePaths(self.path, given)

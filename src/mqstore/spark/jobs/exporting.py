@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
-from mqstore.files import copying, durable
+from mqstore.files.remote import as_path
+from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.tasks import run_tasks
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
@@ -75,11 +76,11 @@ class _Job:
 
     @property
     def manifest(self) -> Path:
-        return Path(self.output, STATE_DIRECTORY, f"{self.job_id}.json")
+        return as_path(self.output) / STATE_DIRECTORY / f"{self.job_id}.json"
 
     @property
     def stage(self) -> Path:
-        return Path(self.output, STATE_DIRECTORY, f"{self.job_id}.partial")
+        return as_path(self.output) / STATE_DIRECTORY / f"{self.job_id}.partial"
 
 
 def export(
@@ -147,7 +148,7 @@ def _plan(
         raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
     if compression.lower() not in CODECS:
         raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=compression)
-    where = Path(output).absolute()
+    where = as_path(output).absolute()
     if where.exists() and not where.is_dir():
         raise errors.UsageError("the output is no directory", path=where)
     parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
@@ -168,7 +169,8 @@ def _plan(
 
 def _other_jobs(output: Path, name: str) -> list[str]:
     """Names of the exports that were finished in ``output``, but for ``name``."""
-    return sorted(path.stem for path in (output / STATE_DIRECTORY).glob("*.json") if path.stem != name)
+    jobs = [one.removesuffix(".json") for one in outputs.names(output / STATE_DIRECTORY) if one.endswith(".json")]
+    return [one for one in jobs if one != name]
 
 
 def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
@@ -176,8 +178,7 @@ def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     note = job.stage / "plan.json"
     asked = _json(dataclasses.asdict(job))
     if not note.exists():
-        durable.make_directories(job.stage)
-        durable.replace_file(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
+        outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
         return parts
     from mqstore.spark.planning import from_plain
 
@@ -224,7 +225,7 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
             view = MessagesView([], job.options, needed)
             for batch in view.read(part):
                 writer.write(batch)
-            _note_once(done, json.dumps([writer.close(), view.bytes_read]).encode())
+            outputs.put_once(done, json.dumps([writer.close(), view.bytes_read]).encode())
         except OSError as error:
             if isinstance(error, errors.MqstoreError):
                 raise
@@ -233,35 +234,20 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
     return WrittenPart([WrittenFile(*fields) for fields in files], log_bytes)
 
 
-def _note_once(path: Path, data: bytes) -> None:
-    """Make the file ``path`` unless another attempt was faster; never a part of it."""
-    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    durable.replace_file(own, data)
-    try:
-        os.link(own, path)
-    except FileExistsError:
-        pass
-    finally:
-        own.unlink()
-
-
 def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
     """Move the files to their places; those moved before a crash are there already."""
-    directories = set()
+    output = as_path(job.output)
     for file in files:
-        target = Path(job.output, file.path)
-        durable.make_directories(target.parent)
-        directories.add(target.parent)
+        target = output / file.path
         try:
-            os.replace(file.staged, target)
+            outputs.move(as_path(file.staged), target)
         except FileNotFoundError:
             if not target.exists():
                 raise errors.CorruptFileError(
                     "a file of an unfinished export is gone", path=file.staged,
                     hint=f"remove {job.stage} and start the job again",
                 ) from None  # fmt: skip
-    for directory in directories:
-        durable.sync_directory(directory)
+    outputs.sync_names(output / file.path for file in files)
 
 
 def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, seconds: float) -> ExportResult:
@@ -275,16 +261,15 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, seconds: fl
         "seconds": round(seconds, 3),
         "files": [{"path": file.path, "rows": file.rows, "bytes": file.size_bytes} for file in files],
     }
-    durable.make_directories(job.manifest.parent)
-    durable.replace_file(job.manifest, json.dumps(content, indent=1).encode())
-    copying.remove_tree(job.stage)
+    outputs.put(job.manifest, json.dumps(content, indent=1).encode())
+    outputs.remove_tree(job.stage)
     return dataclasses.replace(_from_manifest(job), replayed=False)
 
 
 def _from_manifest(job: _Job) -> ExportResult:
     content = json.loads(job.manifest.read_bytes())
     return ExportResult(
-        Path(job.output),
+        as_path(job.output),
         job.job_id,
         content["rows"],
         len(content["files"]),

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqstore.files import durable
+from mqstore.spark.jobs import outputs
 
 _PENDING_BYTES: Final = 64 << 20
 _OPEN_FILES: Final = 64
@@ -100,8 +100,7 @@ class PartitionedWriter:
         self._numbers[partition] += 1
         final = f"{partition}/{self._stem}-{number:03d}.parquet"
         path = self._directory / final
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sink = pa.OSFile(str(path), "wb")
+        sink = outputs.open_sink(path)
         writer = pq.ParquetWriter(sink, schema, compression=self._compression)
         file = self._open[partition] = _OpenFile(path, final, sink, writer)
         return file
@@ -110,9 +109,7 @@ class PartitionedWriter:
         file = self._open.pop(partition)
         file.writer.close()
         file.sink.close()
-        with file.path.open("rb") as done:
-            durable.sync_file(done.fileno(), file.path)
-        self._written.append(WrittenFile(str(file.path), file.final, file.rows, file.path.stat().st_size))
+        self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
 
 
 def _by_partition(batch: Any) -> Iterator[tuple[str, Any]]:

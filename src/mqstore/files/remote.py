@@ -1,0 +1,218 @@
+"""Paths in object stores and other file systems that pyarrow knows, as ``s3://bucket/stores/broker-a``.
+
+A :class:`RemotePath` is a path like any other to those who join names, list and read; it can be told apart where a file
+is opened. Options of the file system follow the URL as a query, ``?region=eu-west-1&endpoint_override=http://host:9000``,
+and credentials come from where the file system takes them: for S3 the usual variables, files and roles.
+
+As a path it is kept in one text from which it can be made again in another process: the query, quoted, sticks to the
+bucket's name.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from pathlib import Path, PosixPath
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from mqstore import errors
+
+_URL: Final = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<bucket>[^/?]+)(?P<key>/[^?]*)?(\?(?P<query>.*))?", re.DOTALL
+)
+_OWN: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.DOTALL)
+_BLOCK_BYTES: Final = 64 << 10
+_MOST_BLOCKS: Final = 256
+_MOST_FILES: Final = 64
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """A path from what a user gives: a local path, a ``file:`` URL, or another URL, as a :class:`RemotePath`."""
+    text = os.fspath(path)
+    if text.startswith("file:"):
+        return Path(text.removeprefix("file://").removeprefix("file:"))
+    match = _URL.fullmatch(text)
+    if match is not None:
+        name = match["bucket"] + (f"?{quote(match['query'], safe='')}" if match["query"] else "")
+        return RemotePath(f"{match['scheme']}:/{name}{match['key'] or ''}")
+    return RemotePath(text) if _OWN.fullmatch(text) else Path(path)
+
+
+class RemotePath(PosixPath):
+    """A path in a file system that pyarrow knows. There are no links; directories come and go with what is in them."""
+
+    @property
+    def _place(self) -> tuple[Any, str]:
+        """The file system, and the path inside it."""
+        scheme, name, *inside = self.parts
+        bucket, _, query = name.partition("?")
+        system, root = _file_system(f"{scheme}//{bucket}" + (f"?{unquote(query)}" if query else ""))
+        return system, "/".join([root, *inside])
+
+    @property
+    def url(self) -> str:
+        """The URL, without a query: no place for secrets."""
+        scheme, name, *inside = self.parts
+        return f"{scheme}//" + "/".join([name.partition("?")[0], *inside])
+
+    @property
+    def address(self) -> tuple[Any, str]:
+        """pyarrow's file system and the path inside it, for those who take the two."""
+        return self._place
+
+    def _info(self) -> Any:
+        system, inside = self._place
+        return system.get_file_info(inside)
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Mode and size; the rest is 0. Raises FileNotFoundError, OSError."""
+        info = self._info()
+        kind = info.type.name
+        if kind == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
+        mode = stat.S_IFREG | 0o444 if kind == "File" else stat.S_IFDIR | 0o555
+        return os.stat_result((mode, 0, 0, 1, 0, 0, info.size or 0, 0, 0, 0))
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is anything."""
+        return bool(self._info().type.name != "NotFound")
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether anything lies below."""
+        return bool(self._info().type.name == "Directory")
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether this is an object."""
+        return bool(self._info().type.name == "File")
+
+    def absolute(self) -> RemotePath:
+        """Itself: a URL is never relative."""
+        return self
+
+    def listing(self) -> list[tuple[RemotePath, int | None]]:
+        """What lies directly below, with lengths; None is that of a directory. Raises FileNotFoundError, OSError."""
+        from pyarrow.fs import FileSelector
+
+        system, inside = self._place
+        found = system.get_file_info(FileSelector(inside))
+        return sorted((self / one.base_name, one.size if one.is_file else None) for one in found)
+
+    def iterdir(self) -> Generator[RemotePath, None, None]:
+        """What lies directly below."""
+        return (path for path, _ in self.listing())
+
+    def read_bytes(self) -> bytes:
+        """The whole object."""
+        system, inside = self._place
+        with system.open_input_stream(inside) as stream:
+            data: bytes = stream.read()
+        return data
+
+    def write_bytes(self, data: Any) -> int:
+        """Put an object, which is there as a whole or not at all."""
+        with self.open_sink() as sink:
+            sink.write(data)
+        return len(data)
+
+    def open_sink(self) -> Any:
+        """A stream into the object, which appears when the stream is closed."""
+        system, inside = self._place
+        return system.open_output_stream(inside)
+
+    def move_to(self, target: RemotePath) -> None:
+        """Give the object another name, in the same file system. Raises FileNotFoundError, OSError."""
+        system, inside = self._place
+        if not self.exists():  # which a file system may tell in its own words
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
+        system.move(inside, target._place[1])
+
+    def remove(self) -> None:
+        """Delete the object, or all that lies below; nothing is nothing to delete."""
+        system, inside = self._place
+        kind = self._info().type.name
+        if kind == "File":
+            system.delete_file(inside)
+        elif kind == "Directory":
+            system.delete_dir(inside)
+
+
+@functools.lru_cache(maxsize=32)
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        from pyarrow.fs import FileSystem
+    except ImportError:
+        raise errors.UsageError("URLs need pyarrow", found=url, hint="pip install 'mqstore[spark]'") from None
+    try:
+        system, root = FileSystem.from_uri(url)
+    except (ValueError, OSError) as error:
+        raise errors.UsageError(f"no file system for this URL: {error}", found=url.partition("?")[0]) from None
+    return system, root
+
+
+class RemoteFiles:
+    """Objects open for reading. Small reads are answered from blocks that are kept; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: OrderedDict[RemotePath, Any] = OrderedDict()
+        self._blocks: OrderedDict[tuple[RemotePath, int], bytes] = OrderedDict()
+
+    def read(self, path: RemotePath, position: int, size_bytes: int) -> bytes:
+        """Up to ``size_bytes`` bytes at ``position``; fewer only at the end of the object."""
+        if size_bytes >= _BLOCK_BYTES:
+            return self._fetch(path, position, size_bytes)
+        first, last = position // _BLOCK_BYTES, (position + max(1, size_bytes) - 1) // _BLOCK_BYTES
+        data = b"".join(self._block(path, number) for number in range(first, last + 1))
+        return data[position - first * _BLOCK_BYTES :][:size_bytes]
+
+    def _block(self, path: RemotePath, number: int) -> bytes:
+        with self._lock:
+            known = self._blocks.get((path, number))
+            if known is not None:
+                self._blocks.move_to_end((path, number))
+                return known
+        data = self._fetch(path, number * _BLOCK_BYTES, _BLOCK_BYTES)
+        with self._lock:
+            self._blocks[path, number] = data
+            while len(self._blocks) > _MOST_BLOCKS:
+                self._blocks.popitem(last=False)
+        return data
+
+    def _fetch(self, path: RemotePath, position: int, size_bytes: int) -> bytes:
+        try:
+            file = self._file(path)
+            size_bytes = min(size_bytes, file.size() - position)
+            data: bytes = file.read_at(size_bytes, position) if size_bytes > 0 else b""
+        except OSError as error:
+            raise errors.from_os_error(error, "read", path) from error
+        return data
+
+    def _file(self, path: RemotePath) -> Any:
+        with self._lock:
+            if path not in self._files:
+                system, inside = path.address
+                self._files[path] = system.open_input_file(inside)
+                if len(self._files) > _MOST_FILES:  # whoever reads it now still holds it
+                    self._files.popitem(last=False)
+            self._files.move_to_end(path)
+            return self._files[path]
+
+    def forget(self, path: RemotePath) -> None:
+        """Read anew what is read of ``path`` from now on."""
+        with self._lock:
+            self._files.pop(path, None)
+            for block in [one for one in self._blocks if one[0] == path]:
+                del self._blocks[block]
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._files.clear()
+            self._blocks.clear()

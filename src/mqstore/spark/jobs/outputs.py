@@ -1,0 +1,100 @@
+"""Where jobs put files: a local or shared directory, or an object store. Names and bytes reach the device."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mqstore import errors
+from mqstore.files import copying, durable
+from mqstore.files.remote import RemotePath
+
+
+def put(path: Path, data: bytes) -> None:
+    """Make the file ``path``, or replace it: what is there is the old content or the new."""
+    if isinstance(path, RemotePath):
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise errors.from_os_error(error, "write file", path) from error
+        return
+    durable.make_directories(path.parent)
+    durable.replace_file(path, data)
+
+
+def put_once(path: Path, data: bytes) -> None:
+    """Make the file ``path`` unless another attempt was faster; never a part of it.
+
+    An object store has no such operation: there the last of several attempts at the same moment stays, as good as any.
+    """
+    if isinstance(path, RemotePath):
+        if not path.exists():
+            put(path, data)
+        return
+    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    durable.replace_file(own, data)
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        pass
+    finally:
+        own.unlink()
+
+
+def move(path: Path, target: Path) -> None:
+    """Give a finished file its final name. Raises FileNotFoundError."""
+    if isinstance(path, RemotePath) and isinstance(target, RemotePath):
+        path.move_to(target)
+        return
+    durable.make_directories(target.parent)
+    os.replace(path, target)
+
+
+def sync_names(paths: Iterable[Path]) -> None:
+    """Make the names of files durable that were moved."""
+    for directory in {path.parent for path in paths if not isinstance(path, RemotePath)}:
+        durable.sync_directory(directory)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove all that lies below ``path``; nothing is nothing to remove."""
+    if isinstance(path, RemotePath):
+        path.remove()
+    else:
+        copying.remove_tree(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file; one that is gone is no error."""
+    if isinstance(path, RemotePath):
+        path.remove()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def names(directory: Path) -> list[str]:
+    """What lies directly below ``directory``, in order; none when there is no such directory."""
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def open_sink(path: Path) -> Any:
+    """A file of pyarrow's to write to."""
+    import pyarrow as pa
+
+    if isinstance(path, RemotePath):
+        return path.open_sink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return pa.OSFile(str(path), "wb")
+
+
+def finish(path: Path) -> int:
+    """Make the bytes of a file durable that has been written; its length."""
+    if not isinstance(path, RemotePath):
+        durable.sync_path(path)
+    return path.stat().st_size

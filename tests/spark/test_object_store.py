@@ -1,0 +1,186 @@
+"""Stores and outputs in an object store: the same rows as from the directory, at an endpoint that speaks S3."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+pytest.importorskip("moto", reason="needs moto's server")
+
+import pyarrow.dataset as ds
+from moto.server import ThreadedMotoServer
+
+import mqstore
+import mqstore.spark
+from mqstore.files.pool import FilePool
+from mqstore.files.remote import RemotePath, as_path
+from mqstore.spark.jobs import exporting
+from mqstore.spark.messages import MessagesView
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.source import VIEWS
+from mqstore.spark.stores import find_stores
+from mqstore.store.view import StoreView
+from spark.support import expected_messages, rows_of, run_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+NO_SPARK: Any = None
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The query that leads to the server."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            _, port = server.get_host_and_port()
+            yield f"scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1&allow_bucket_creation=true"
+        finally:
+            server.stop()
+
+
+def upload(source: Path, target: Path) -> None:
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            (target / str(path.relative_to(source))).write_bytes(path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def bucket(endpoint: str, golden: Path) -> str:
+    """A bucket with two golden stores below ``stores/``; its name with the query, for ``format``."""
+    root = as_path(f"s3://lake?{endpoint}")
+    assert isinstance(root, RemotePath)
+    system, name = root.address
+    system.create_dir(name)
+    for store in ("basic", "broker"):
+        upload(golden / store / "store", root / "stores" / store)
+    return "s3://lake/{}?" + endpoint
+
+
+def view_of(name: str, path: str, **options: str) -> Any:
+    parsed = ReadOptions.parse({"paths": f'["{path}"]', "view": name, **options})
+    return VIEWS[name](find_stores(parsed), parsed, list(VIEWS[name].schema.names))
+
+
+def table_of(view: Any) -> list[dict[str, Any]]:
+    return [row for part in view.plan() for batch in view.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view(bucket: str, golden: Path, name: str) -> None:
+    remote = table_of(view_of(name, bucket.format("stores/broker"), brokerName="b"))
+    local = table_of(view_of(name, str(golden / "broker" / "store"), brokerName="b"))
+    for row in remote + local:
+        row.pop("path", None)
+    assert remote == local
+    assert remote
+
+
+def test_by_queues_and_index(bucket: str, golden: Path) -> None:
+    with mqstore.inspect(golden / "basic" / "store") as view:
+        record = next(one for one in view.scan() if one.keys and one.transaction_type == 0)
+    for options in ({"subscribe": record.topic}, {"subscribe": record.topic, "keys": record.keys[0]}):
+        scanned = table_of(view_of("messages", bucket.format("stores/basic"), plan="scan", **options))
+        guided = table_of(view_of("messages", bucket.format("stores/basic"), plan="queues", **options))
+        assert record.physical_offset in [row["physicalOffset"] for row in guided]
+        assert sorted(guided, key=lambda row: row["physicalOffset"]) == scanned
+
+
+def test_on_spark(spark: SparkSession, bucket: str, golden: Path) -> None:
+    mqstore.spark.register(spark)
+    frame = (
+        spark.read.format("rocketmq").options(splitBytes="1000000", maxPartitions="2").load(bucket.format("stores/*"))
+    )
+    expected = [row for name in ("basic", "broker") for row in expected_messages(golden, name, name)]
+    assert rows_of(frame.toArrow()) == sorted(expected, key=lambda row: (row["brokerName"], row["physicalOffset"]))
+
+
+def test_export(bucket: str, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "run_tasks", run_here)
+    source, output = bucket.format("stores/basic"), bucket.format("exported")
+    result = exporting.export(NO_SPARK, source, output, job_id="one", columns=["physicalOffset"])
+    assert not result.replayed
+    expected = sorted(row["physicalOffset"] for row in expected_messages(golden, "basic"))
+    root = as_path(output)
+    assert isinstance(root, RemotePath)
+    system, inside = root.address
+    table = ds.dataset(inside, filesystem=system, partitioning="hive").to_table()
+    assert sorted(table["physicalOffset"].to_pylist()) == expected
+    assert result.rows == len(expected)
+    assert sorted(path.name for path in (root / "_mqstore").iterdir()) == ["one.json"]
+    again = exporting.export(NO_SPARK, source, output, job_id="one", columns=["physicalOffset"])
+    assert (again.replayed, again.rows, again.bytes) == (True, result.rows, result.bytes)
+
+
+def test_an_export_that_was_broken_off_goes_on(bucket: str, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "run_tasks", run_here)
+    source, output = bucket.format("stores/basic"), bucket.format("broken")
+    options = {"splitBytes": "1000000"}
+    moves = itertools.count()
+    real = RemotePath.move_to
+
+    def dies(path: RemotePath, target: RemotePath) -> None:
+        if next(moves) == 3:
+            raise KeyboardInterrupt
+        real(path, target)
+
+    monkeypatch.setattr(RemotePath, "move_to", dies)
+    with pytest.raises(KeyboardInterrupt):
+        exporting.export(NO_SPARK, source, output, job_id="one", options=options)
+    result = exporting.export(NO_SPARK, source, output, job_id="one", options=options)
+    assert result.rows == len(expected_messages(golden, "basic"))
+
+
+def test_what_is_not_there(bucket: str, endpoint: str) -> None:
+    with pytest.raises(mqstore.NotAStoreError, match="no such directory"):
+        view_of("messages", bucket.format("stores/none"))
+    with pytest.raises(mqstore.NotAStoreError, match="no store matches"):
+        view_of("messages", bucket.format("none*"))
+    with pytest.raises(mqstore.UsageError, match="no file system"):
+        view_of("messages", "gopher://hole/x")
+    with pytest.raises(mqstore.StoreIOError):
+        FilePool().read(as_path(bucket.format("stores/basic/none")), 0, 10)
+    with pytest.raises(mqstore.UsageError, match="local directory"):
+        mqstore.open(bucket.format("new"))
+
+
+def test_a_view_of_a_store_by_its_url(bucket: str, golden: Path) -> None:
+    with StoreView(bucket.format("stores/broker")) as remote, mqstore.inspect(golden / "broker" / "store") as local:
+        assert remote.queues() == local.queues()
+        assert list(remote.scan()) == list(local.scan())
+        assert remote.progress() == local.progress()
+        assert remote.checkpoint == local.checkpoint
+
+
+def test_paths(tmp_path: Path) -> None:
+    path = as_path("s3://bucket/a/b?endpoint_override=http://h:1&region=x")
+    assert isinstance(path, RemotePath)
+    assert as_path(str(path / "c")) == path / "c"
+    assert (path / "c").parent == path
+    assert path.url == "s3://bucket/a/b"
+    assert as_path("s3://bucket").name == "bucket"
+    assert as_path(f"file://{tmp_path}") == as_path(f"file:{tmp_path}") == as_path(str(tmp_path)) == tmp_path
+    assert not isinstance(as_path("a:b/c"), RemotePath)
+
+
+def test_a_local_copy_is_no_different(golden: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden / "broker" / "store", tmp_path / "s")
+    parsed = ReadOptions.parse({"path": f"file://{tmp_path / 's'}", "brokerName": "b"})
+    view = MessagesView(find_stores(parsed), parsed, ["physicalOffset"])
+    found = [row["physicalOffset"] for row in table_of(view)]
+    assert found == [row["physicalOffset"] for row in expected_messages(golden, "broker")]
