@@ -24,7 +24,6 @@ from typing import TypeVar
 from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
-
 from mqstore.files.remote import RemoteFiles, RemotePath
 
 _T = TypeVar("_T")
