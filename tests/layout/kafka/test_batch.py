@@ -1,17 +1,14 @@
-"""Batches and messages: limits, damage of every bit, what is refused, and two other decoders beside."""
+"""Batches: damage of every bit, codecs, times, control records, what is refused."""
 
 from __future__ import annotations
 
 import itertools
-import random
 import struct
 from typing import Any
-from zlib import crc32
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from layout.kafka.batches import APPEND, BATCH, ITEMS, RECORDS, TIME, read, reason, record, resealed
 from mqstore.errors import CorruptBatchError, MessageIllegalError, UsageError
 from mqstore.layout.kafka import constants as c
 from mqstore.layout.kafka.batch import (
@@ -32,133 +29,11 @@ from mqstore.layout.kafka.control import (
     encode_control_key,
     encode_end_transaction_marker,
 )
-from mqstore.layout.kafka.crc32c import crc32c
 from mqstore.layout.kafka.damage import Damage
 from mqstore.layout.kafka.message_set import encode_message, encode_wrapper
-from mqstore.layout.kafka.record import Record, RecordFields, cut, decode_headers, encode_record_fields, find_record
-from mqstore.layout.kafka.varint import VARLONG_BITS, decode_varint, encode_varint
+from mqstore.layout.kafka.record import RecordFields, encode_record_fields
 
-TIME = 1_700_000_000_000
-CREATE, APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
-
-
-def record(offset: int = 0, key: bytes | None = b"k", value: bytes | None = b"v", headers: Any = ()) -> Record:
-    return Record(offset, TIME + offset, CREATE, key, value, tuple(headers))
-
-
-RECORDS = [record(0, headers=[("h", b"1"), ("h", None)]), record(1, None, None), record(2, b"", b"")]
-BATCH = encode_batch(RECORDS)
-ITEMS = {
-    "batch": BATCH,
-    "gzip": encode_batch(RECORDS, codec=Codec.GZIP),
-    "message 0": encode_message(record(5), offset=5, magic=0),
-    "message 1": encode_message(record(5), offset=5, magic=1),
-    "wrapper 0": encode_wrapper(RECORDS[1:], base_offset=5, magic=0, codec=Codec.SNAPPY),
-    "wrapper 1": encode_wrapper(RECORDS[1:], base_offset=5, magic=1, codec=Codec.LZ4),
-}
-
-
-def read(data: bytes, **options: Any) -> list[Record]:
-    return decode_records(data, decode_header(data), **options)
-
-
-def reason(data: bytes, **options: Any) -> Damage:
-    with pytest.raises(CorruptBatchError) as caught:
-        pytest.fail(f"{read(data, **options)}")
-    assert caught.value.offset == 0
-    assert isinstance(caught.value.found, Damage)
-    return caught.value.found
-
-
-def resealed(data: bytes) -> bytes:
-    """The same batch or message with a right checksum."""
-    if data[c.MAGIC_POSITION] == 2:
-        return data[:17] + struct.pack(">I", crc32c(data[21:])) + data[21:]
-    return data[:12] + struct.pack(">I", crc32(data[16:])) + data[16:]
-
-
-# ---- varints ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "data"),
-    [
-        (0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (-65, "8101"), (8191, "fe7f"),
-        (8192, "808001"), (2**31 - 1, "feffffff0f"), (-(2**31), "ffffffff0f"),
-    ],
-)  # fmt: skip
-def test_varints(value: int, data: str) -> None:
-    assert encode_varint(value).hex() == encode_varint(value, VARLONG_BITS).hex() == data
-    assert decode_varint(bytes.fromhex(data) + b"\xff", 0, len(data) // 2) == (value, len(data) // 2)
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_varlongs_round_trip(value: int) -> None:
-    data = encode_varint(value, VARLONG_BITS)
-    assert len(data) <= 10
-    assert decode_varint(b"\0" + data, 1, len(data) + 1, VARLONG_BITS) == (value, len(data) + 1)
-
-
-@pytest.mark.parametrize(
-    ("data", "bits"),
-    [
-        ("", 32), ("80", 32), ("ffffffff", 32), ("ffffffff10", 32), ("ffffffffff01", 32), ("808080808000", 32),
-        ("ffffffffffffffffff", 64), ("ffffffffffffffffff02", 64), ("ffffffffffffffffffff01", 64),
-    ],
-)  # fmt: skip
-def test_varints_that_are_none(data: str, bits: int) -> None:
-    with pytest.raises(ValueError, match=r"bits|end inside"):
-        decode_varint(bytes.fromhex(data), 0, len(data) // 2, bits)
-
-
-def test_a_varint_may_be_longer_than_it_must() -> None:
-    assert decode_varint(b"\x80\x80\x80\x80\x00", 0, 5) == (0, 5)
-
-
-@pytest.mark.parametrize(("value", "bits"), [(2**31, 32), (-(2**31) - 1, 32), (2**63, 64), (-(2**63) - 1, 64)])
-def test_numbers_that_do_not_fit(value: int, bits: int) -> None:
-    with pytest.raises(UsageError):
-        encode_varint(value, bits)
-
-
-# ---- records ---------------------------------------------------------------------------------------------------
-
-BYTES = st.one_of(st.none(), st.binary(max_size=100))
-FIELDS = st.builds(
-    RecordFields,
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(-(2**31), 2**31 - 1),
-    BYTES,
-    BYTES,
-    st.lists(st.tuples(st.text(max_size=10), BYTES), max_size=4).map(tuple),
-)
-
-
-@given(FIELDS)
-def test_records_round_trip(fields: RecordFields) -> None:
-    data = encode_record_fields(fields)
-    framed = b"x" + data + b"x"
-    places, end = find_record(framed, 1, len(data) + 1)
-    assert end == len(data) + 1
-    key, value = (
-        cut(framed, places.key_position, places.key_size),
-        cut(framed, places.value_position, places.value_size),
-    )
-    deltas = places.timestamp_delta_ms, places.offset_delta
-    assert RecordFields(*deltas, key, value, decode_headers(framed, places)) == fields
-    for end in range(len(data)):
-        with pytest.raises(ValueError, match=r".+"):
-            find_record(data, 0, end)
-
-
-def test_null_and_empty_are_two_things() -> None:
-    found = read(BATCH)
-    assert found == RECORDS
-    assert [(one.key, one.value) for one in found] == [(b"k", b"v"), (None, None), (b"", b"")]
-    assert found[0].headers == (("h", b"1"), ("h", None))
-
-
-# ---- every bit -------------------------------------------------------------------------------------------------
+# ---- every bit -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ITEMS)
@@ -226,7 +101,7 @@ def test_a_last_offset_before_a_record_is_found() -> None:
     assert reason(resealed(bytes(data))) is Damage.RECORD_OFFSET
 
 
-# ---- codecs in batches -----------------------------------------------------------------------------------------
+# ---- codecs in batches -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
@@ -269,7 +144,7 @@ def test_a_count_is_checked_against_what_was_inflated() -> None:
     assert reason(packed(compress(Codec.ZSTD, one * 5), 2**31 - 1, Codec.ZSTD)) is Damage.COUNT
 
 
-# ---- times, horizons, sequences --------------------------------------------------------------------------------
+# ---- times, horizons, sequences --------------------------------------------------------------------------------------
 
 
 def test_times_of_the_broker_override_all() -> None:
@@ -309,93 +184,7 @@ def test_names_of_the_other_store() -> None:
     assert (RECORDS[0].body, RECORDS[2].queue_offset) == (b"v", 2)
 
 
-# ---- wrappers --------------------------------------------------------------------------------------------------
-
-
-def wrapper(
-    messages: bytes | None, offset: int, magic: int = 1, kind: TimestampType = CREATE, time: int = TIME
-) -> bytes:
-    value = None if messages is None else compress(Codec.GZIP, messages, magic=magic)
-    outer = Record(offset, time, kind, None, value)
-    return encode_message(outer, offset=offset, magic=magic, codec=Codec.GZIP, timestamp_type=kind)
-
-
-def inside(*offsets: int, magic: int = 1) -> bytes:
-    return b"".join(encode_message(record(offset), offset=offset, magic=magic) for offset in offsets)
-
-
-@pytest.mark.parametrize(
-    ("data", "offsets"),
-    [
-        (wrapper(inside(0, 1, 2), 102), [100, 101, 102]),
-        (wrapper(inside(0, 4, 7), 107), [100, 104, 107]),
-        (wrapper(inside(5, 6), 6), [5, 6]),
-        (wrapper(inside(0), 0), [0]),
-        # Early clients left 0 in the wrapper, and true offsets inside.
-        (wrapper(inside(100, 101), 0), [100, 101]),
-        (wrapper(inside(100, 101, magic=0), 101, magic=0), [100, 101]),
-        (wrapper(inside(100, 101, magic=0), 0, magic=0), [100, 101]),
-        # Whatever is inside was read as what it is.
-        (wrapper(inside(0, 1, magic=0), 101), [100, 101]),
-    ],
-)
-def test_offsets_in_wrappers(data: bytes, offsets: list[int]) -> None:
-    assert [one.offset for one in read(data)] == offsets
-    header = decode_header(data)
-    assert (header.is_wrapper, header.base_offset, header.record_count) == (True, header.last_offset, -1)
-
-
-def test_times_in_wrappers() -> None:
-    assert [one.timestamp_ms for one in read(wrapper(inside(0, 1), 5, time=TIME + 50))] == [TIME, TIME + 1]
-    found = read(wrapper(inside(0, 1), 5, kind=APPEND, time=TIME + 50))
-    assert [(one.timestamp_ms, one.timestamp_type) for one in found] == [(TIME + 50, APPEND)] * 2
-    assert [one.timestamp_ms for one in read(wrapper(inside(0, magic=0), 5, magic=0))] == [-1]
-
-
-@pytest.mark.parametrize(
-    ("data", "wanted"),
-    [
-        (wrapper(inside(0, 9), 8), Damage.RECORD_OFFSET),
-        (wrapper(b"", 8), Damage.WRAPPER),
-        (wrapper(None, 8), Damage.WRAPPER),
-        (wrapper(wrapper(inside(0), 0), 8), Damage.WRAPPER),
-        (wrapper(BATCH, 8), Damage.WRAPPER),
-        (wrapper(inside(0) + b"\0" * 20, 8), Damage.RECORD),
-        (wrapper(inside(0)[:-1], 8), Damage.RECORD),
-        (wrapper(inside(0)[:-1] + b"x", 8), Damage.RECORD),
-    ],
-)
-def test_wrappers_that_are_not_sound(data: bytes, wanted: Damage) -> None:
-    assert reason(data) is wanted
-
-
-def test_checksums_inside_are_compared_on_demand() -> None:
-    data = wrapper(inside(0)[:-1] + b"x", 8)
-    assert read(data, check_crc=False)[0].value == b"x"
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("size", [-2, 2, 2**31 - 1, -(2**31)])
-def test_lengths_in_messages(magic: int, size: int) -> None:
-    data = bytearray(encode_message(record(), offset=0, magic=magic))
-    for place in ((18, 23), (26, 31))[magic]:
-        changed = bytearray(data)
-        struct.pack_into(">i", changed, place, size)
-        assert reason(resealed(bytes(changed))) is Damage.RECORD
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_wrappers_round_trip(magic: int, codec: Codec) -> None:
-    kind = TimestampType.NONE if magic == 0 else CREATE
-    found = read(encode_wrapper(RECORDS[1:], base_offset=70, magic=magic, codec=codec))
-    assert found == [
-        one._replace(offset=70 + number, timestamp_type=kind, timestamp_ms=one.timestamp_ms if magic else -1)
-        for number, one in enumerate(RECORDS[1:])
-    ]
-
-
-# ---- control records -------------------------------------------------------------------------------------------
+# ---- control records -------------------------------------------------------------------------------------------------
 
 
 def test_control_records() -> None:
@@ -425,7 +214,7 @@ def test_markers() -> None:
         )
 
 
-# ---- refused ---------------------------------------------------------------------------------------------------
+# ---- refused ---------------------------------------------------------------------------------------------------------
 
 
 def too_many_headers(magic: int) -> Any:
@@ -465,68 +254,3 @@ def too_many_headers(magic: int) -> Any:
 def test_what_cannot_be_meant(error: type[Exception], call: Any) -> None:
     with pytest.raises(error):
         pytest.fail(f"{call()}")
-
-
-# ---- two other decoders ----------------------------------------------------------------------------------------
-
-# kafka-python, when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
-
-
-def memory_records(package: str) -> Any:
-    return pytest.importorskip(f"{package}.record.memory_records").MemoryRecords
-
-
-# What the others cannot inflate: lz4 of the oldest format, and kafka-python snappy without a package of its own.
-KINDS = [
-    (package, magic, codec)
-    for package, magic, codec in itertools.product(("aiokafka", "kafka"), (0, 1, 2), Codec)
-    if codec <= (Codec.ZSTD if magic == 2 else Codec.LZ4)
-    and (magic, codec) != (0, Codec.LZ4)
-    and (package, codec) != ("kafka", Codec.SNAPPY)
-]
-
-
-@pytest.mark.parametrize(("package", "magic", "codec"), KINDS)
-def test_other_decoders_read_what_is_written_here(package: str, magic: int, codec: Codec) -> None:
-    chance = random.Random(11)
-    items = [
-        record(
-            700 + index, chance.choice([None, b"", b"key"]), chance.choice([None, chance.randbytes(90)]),
-            [("ü", b"1"), ("", None)] if magic == 2 else [],
-        )
-        for index in range(9)
-    ]  # fmt: skip
-    if magic == 2:
-        log = encode_batch(items, base_offset=700, codec=codec, producer_id=7, base_sequence=3)
-    elif codec is Codec.NONE:
-        log = b"".join(encode_message(one, offset=one.offset, magic=magic) for one in items)
-    else:
-        log = encode_wrapper(items, base_offset=700, magic=magic, codec=codec)
-    found, batches = [], memory_records(package)(log)
-    while (batch := batches.next_batch()) is not None:
-        assert batch.validate_crc()
-        found += [(one.offset, one.timestamp, one.key, one.value, list(one.headers)) for one in batch]
-    assert found == [
-        (one.offset, one.timestamp_ms if magic else None, one.key, one.value, list(one.headers)) for one in items
-    ]
-
-
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec <= Codec.ZSTD])
-def test_what_another_library_writes_is_read_here(codec: Codec) -> None:
-    builders = pytest.importorskip("aiokafka.record.default_records")
-    builder = builders.DefaultRecordBatchBuilder(
-        magic=2, compression_type=int(codec), is_transactional=0, producer_id=4, producer_epoch=1, base_sequence=6,
-        batch_size=10**6,
-    )  # fmt: skip
-    for index in range(50):
-        builder.append(index, TIME + index, b"k%d" % index, b"v" * index, [("h", b"x" * index)])
-    data = bytes(builder.build())
-    header = decode_header(data)
-    assert (header.codec, header.producer_id, header.record_count) == (codec, 4, 50)
-    assert read(data) == [
-        Record(index, TIME + index, CREATE, b"k%d" % index, b"v" * index, (("h", b"x" * index),), 6 + index)
-        for index in range(50)
-    ]
-    if codec is Codec.NONE:
-        assert encode_batch(read(data), producer_id=4, producer_epoch=1, base_sequence=6) == data
