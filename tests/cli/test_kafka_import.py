@@ -147,6 +147,11 @@ def test_the_least_that_a_line_needs(tmp_path: Path) -> None:
         assert list(view.partition("t").records()) == [Record(0, -1, 0, None, None), Record(1, -1, 0, None, b"x")]
 
 
+def test_errors_are_json_as_well(tmp_path: Path) -> None:
+    found = run("import", "-", "--output", tmp_path / "new", "--format", "json", code=2, stdin="{")
+    assert "line 1 is no record" in json.loads(found.stdout)["error"]["message"]
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "error: " in run("import", tmp_path / "no", "--output", tmp_path / "new", code=1).stderr
     assert not (tmp_path / "new").exists()

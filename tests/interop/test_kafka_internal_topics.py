@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from typing import Any
 
 import pytest
 
 from interop.real_kafka import RealKafka
 from mqstore.errors import UsageError
-from mqstore.layout.kafka.internal_topics import TRANSACTION_STATES, decode_internal
+from mqstore.layout.kafka.internal_topics import TRANSACTION_STATES, decode_internal, encode_offset_commit
 
 
 def plain(value: Any) -> Any:
@@ -37,6 +38,14 @@ def test_every_version_says_the_same(real_kafka: RealKafka) -> None:
         elif found.kind == "offset":
             names = {"group": "größe", "topic": "orders", "partition": 7}
             assert found.key == {"version": min(record["version"], 1), **names}
+            if record["version"] >= 1:
+                assert encode_offset_commit("größe", "orders", 7, 0, 0)[0] == key
+            if record["version"] == 3:
+                assert encode_offset_commit("größe", "orders", 7, expected["offset"], expected["commitTimestamp"])[
+                    1
+                ] == value.replace(struct.pack(">i", expected["leaderEpoch"]), b"\xff" * 4, 1).replace(
+                    struct.pack(">h", len(expected["metadata"].encode())) + expected["metadata"].encode(), b"\0\0", 1
+                )
         else:
             assert found.key == {"version": 2, "group": "g"}
         for member in expected.get("members", ()):

@@ -54,6 +54,17 @@ def test_every_bit_of_a_base_offset_is_told_to_readers(tmp_path: Path, bit: int,
         assert told
 
 
+@pytest.mark.parametrize("bit", [1, 20, 40, *range(58, 64)])
+@pytest.mark.parametrize("batch", [1, 5, 10])
+@pytest.mark.parametrize("count", [COUNT, 60], ids=["one segment", "several"])
+def test_a_look_up_by_time_gives_no_wrong_offset(tmp_path: Path, batch: int, bit: int, count: int) -> None:
+    path = tmp_path / "log"
+    fill(path, count)
+    flip_offset(path, batch, bit)
+    with kafka.inspect(path) as view, pytest.raises(CorruptBatchError):
+        view.offset_at(TOPIC, 0, 1_000_000 + batch)
+
+
 @pytest.mark.parametrize("bit", range(60, 64))
 @pytest.mark.parametrize("batch", range(12))
 def test_the_end_of_the_log_does_not_go_back(tmp_path: Path, batch: int, bit: int) -> None:

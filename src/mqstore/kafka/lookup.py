@@ -11,6 +11,7 @@ from mqstore.kafka.damage import BatchDamage, Reporter, raise_at_damage, stop_at
 from mqstore.kafka.order import OUT_OF_ORDER, OffsetOrder
 from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.time_index import TimeEntry
 
@@ -134,38 +135,72 @@ def offset_at(segments: Sequence[Segment], timestamp_ms: int | str, log_start: i
 
 def find_time(segments: Sequence[Segment], timestamp_ms: int, log_start: int) -> OffsetTime | None:
     """The first record, in log order and from ``log_start`` on, that is not older than ``timestamp_ms``."""
-    for segment in segments:
+    for number, segment in enumerate(segments):
         largest = largest_time(segment).timestamp_ms
         if (largest if largest >= 0 else segment.modified_ms) >= timestamp_ms:
-            found = _find_time_in(segment, timestamp_ms, log_start)
+            found = _find_time_in(segment, timestamp_ms, log_start, _next_base(segments, number))
             if found is not None:
                 return found  # a segment without timestamps, or below the log start, may hold none
     return None
 
 
-def _find_time_in(segment: Segment, timestamp_ms: int, log_start: int) -> OffsetTime | None:
-    start = max(segment.time_index().floor(timestamp_ms).offset, log_start)
-    for position, header, buffer in segment.headers(start_position(segment, start)):
-        if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= log_start:
-            for record in records_of(segment, position, header, buffer):
+def _find_time_in(segment: Segment, timestamp_ms: int, log_start: int, ceiling: int) -> OffsetTime | None:
+    # Up to the entry all is older; the batch that it speaks of is the first to judge offsets by.
+    start = max(segment.time_index().floor(timestamp_ms - 1).offset, log_start)
+    for place in _in_order(segment, start_position(segment, start), ceiling):
+        if place.header.max_timestamp_ms >= timestamp_ms and place.header.last_offset >= log_start:
+            for record in records_of(segment, place.position, place.header, place.buffer):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log_start:
                     return OffsetTime(record.offset, record.timestamp_ms)
     return None
 
 
+def _next_base(segments: Sequence[Segment], number: int) -> int:
+    return segments[number + 1].base_offset if number + 1 < len(segments) else LONG_MAX
+
+
+def _in_order(segment: Segment, start: int, ceiling: int) -> Iterator[BatchPlace]:
+    """The batches from position ``start`` on, each when the one behind it has shown that its offset may be right.
+
+    Raises:
+        CorruptBatchError: damage, or an offset that cannot be right; none is at ``ceiling`` or behind.
+    """
+    order: OffsetOrder[BatchPlace] = OffsetOrder(segment.base_offset)
+    damages: list[BatchDamage] = []
+    waiting: BatchPlace | None = None
+
+    def note(damage: BatchDamage) -> bool:
+        damages.append(damage)
+        return False
+
+    for position, header, buffer in segment.headers(start, on_damage=note):
+        place = BatchPlace(segment, position, header, buffer)
+        odd = place if header.last_offset >= ceiling else order.odd_one(place, header.base_offset, header.last_offset)
+        if odd is not None:
+            raise odd.to_damage().to_error()
+        if waiting is not None:
+            yield waiting
+        waiting = place
+    if waiting is not None:
+        yield waiting
+    if damages:
+        raise damages[0].to_error()
+
+
 def find_max_time(segments: Sequence[Segment]) -> OffsetTime | None:
     """The first record that has the largest timestamp of all; None without timestamps."""
-    best: tuple[Segment, TimeEntry] | None = None
-    for segment in segments:
+    best: tuple[int, TimeEntry] | None = None
+    for number, segment in enumerate(segments):
         largest = largest_time(segment)
         if largest.timestamp_ms >= 0 and (best is None or largest.timestamp_ms > best[1].timestamp_ms):
-            best = segment, largest
+            best = number, largest
     if best is None:
         return None
-    segment, largest = best
-    for position, header, buffer in segment.headers(start_position(segment, largest.offset)):
-        if header.max_timestamp_ms == largest.timestamp_ms:
-            for record in records_of(segment, position, header, buffer):
+    number, largest = best
+    segment = segments[number]
+    for place in _in_order(segment, start_position(segment, largest.offset), _next_base(segments, number)):
+        if place.header.max_timestamp_ms == largest.timestamp_ms:
+            for record in records_of(segment, place.position, place.header, place.buffer):
                 if record.timestamp_ms == largest.timestamp_ms:
                     return OffsetTime(record.offset, record.timestamp_ms)
     return None
