@@ -81,7 +81,7 @@ def read_part(view: MessagesView, part: Any) -> Iterator[dict[str, Any]]:
             yield {**row, "properties": dict(row["properties"])} if "properties" in row else row
 
 
-def run_here(spark: object, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+def run_here(spark: object, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
     """Stands in for ``run_tasks``: the same in this process, everything pickled as between processes, each task twice
     as when an attempt is lost."""
     results = []

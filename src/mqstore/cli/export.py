@@ -11,6 +11,7 @@ from mqstore.cli.options import (
     BeginOption,
     EndOption,
     FormatOption,
+    MasterOption,
     StorePath,
     TopicOption,
     WhereOption,
@@ -18,7 +19,7 @@ from mqstore.cli.options import (
     parse_path,
     parse_time,
 )
-from mqstore.cli.output import Format, make_output, size_text
+from mqstore.cli.output import Format, make_output, size_text, step_bar
 from mqstore.store.view import StoreView
 
 
@@ -33,7 +34,7 @@ def run(
     end: EndOption = None,
     columns: Annotated[str | None, typer.Option(help="Columns to write, with commas; left out: all.")] = None,
     job_id: Annotated[str | None, typer.Option(help="Name of the job, to go on with one that was broken off.")] = None,
-    master: Annotated[str, typer.Option(help="Spark master: local[N], or the URL of a cluster.")] = "local[2]",
+    master: MasterOption = "local[2]",
     format: FormatOption = Format.text,
 ) -> int:
     """Export messages to Parquet, in directories topic=T/date=YYYY-MM-DD (UTC); the same export again does nothing."""
@@ -48,14 +49,16 @@ def run(
     }
     session = mqspark.session(check_master(master), "mqstore export")
     try:
-        result = mqspark.jobs.export(
-            session,
-            store.absolute(),
-            output.absolute(),
-            job_id=job_id,
-            options={name: value for name, value in options.items() if value is not None},
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
-        )
+        with step_bar("exporting") as on_progress:
+            result = mqspark.jobs.export(
+                session,
+                store.absolute(),
+                output.absolute(),
+                job_id=job_id,
+                options={name: value for name, value in options.items() if value is not None},
+                columns=None if columns is None else [name.strip() for name in columns.split(",")],
+                on_progress=on_progress,
+            )
     finally:
         session.stop()
     done = "done before" if result.replayed else f"in {result.seconds:.1f} s"

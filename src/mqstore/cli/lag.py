@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, StorePath, TopicOption
-from mqstore.cli.output import Format, make_output
+from mqstore.cli.options import (
+    FormatOption,
+    OptionalMasterOption,
+    ReportOption,
+    StorePath,
+    TopicOption,
+    check_master,
+)
+from mqstore.cli.output import Format, Output, make_output, step_bar, time_text
 from mqstore.store.view import StoreView
 
 
@@ -20,12 +28,18 @@ def run(
         int | None,
         typer.Option("--alert", min=0, help="Exit with 1 when a group is further behind than this."),
     ] = None,
+    report: ReportOption = None,
+    master: OptionalMasterOption = None,
     format: FormatOption = Format.text,
 ) -> int:
     """Print where every group stands in every queue, and the messages it has still to consume.
 
     A queue of a group that is not there any more has no lag, which is not the same as none.
+
+    With --master or --report Spark reads what waits, and tells since when it does.
     """
+    if master is not None or report is not None:
+        return _on_spark(store, group, topic, most, report, master or "local[2]", make_output(format))
     with StoreView(store) as view:
         rows = [row for row in view.progress() if group in (None, row.group) and topic in (None, row.topic)]
     totals: dict[str, int] = {}
@@ -37,4 +51,46 @@ def run(
         output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), cells)
     lines = [f"{name}: {lag} messages behind" for name, lag in sorted(totals.items())] or ["no group has progress here"]
     output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals}, lines)
+    return _alert(most, totals)
+
+
+def _alert(most: int | None, totals: dict[str, int]) -> int:
     return int(most is not None and any(lag > most for lag in totals.values()))
+
+
+def _on_spark(
+    store: Path,
+    group: str | None,
+    topic: str | None,
+    most: int | None,
+    report: Path | None,
+    master: str,
+    output: Output,
+) -> int:
+    from mqstore import spark as mqspark
+
+    StoreView(store).close()  # a path that is no store is told before Spark is started
+    session = mqspark.session(check_master(master), "mqstore lag")
+    try:
+        with step_bar("reading what waits") as on_progress:
+            result = mqspark.jobs.lag(
+                session, store.absolute(), group=group, topic=topic, report=report, on_progress=on_progress
+            )
+    finally:
+        session.stop()
+    cells = [(*row[1:7], None if row.oldest_ms is None else time_text(row.oldest_ms)) for row in result.rows]
+    output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag", "oldest waiting"), cells)
+    lines = [f"{name}: {lag} messages behind" for name, lag in sorted(result.lag.items())]
+    if result.report is not None:
+        lines.append(f"report: {result.report}")
+    output.document(
+        {
+            "progress": [row._asdict() for row in result.rows],
+            "lag": result.lag,
+            "waiting": [one._asdict() for one in result.waiting],
+            "seconds": round(result.seconds, 3),
+            "report": None if result.report is None else str(result.report),
+        },
+        lines or ["no group has progress here"],
+    )
+    return _alert(most, result.lag)

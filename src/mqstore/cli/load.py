@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, check_master, parse_path, parse_time
+from mqstore.cli.options import FormatOption, MasterOption, check_master, parse_path, parse_time
 from mqstore.cli.output import Format, make_output, size_text
 from mqstore.errors import UsageError
 
@@ -24,7 +24,7 @@ def run(
     stored: Annotated[
         str | None, typer.Option(help="Store time of messages where the table has none; left out: now.")
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark master: local[N], or the URL of a cluster.")] = "local[2]",
+    master: MasterOption = "local[2]",
     format: FormatOption = Format.text,
 ) -> int:
     """Make a new store of a table with columns topic and body.

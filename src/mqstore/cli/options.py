@@ -36,6 +36,14 @@ LimitOption = Annotated[int, typer.Option("--max", "-m", min=1, help="At most th
 FromLogOption = Annotated[
     bool, typer.Option("--from-log", help="Read the log alone: for a store that has lost its queues or index.")
 ]
+MasterOption = Annotated[str, typer.Option(help="Spark master: local[N], or the URL of a cluster.")]
+OptionalMasterOption = Annotated[
+    str | None, typer.Option("--master", help="Let Spark do it: local[N], or the URL of a cluster.")
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="PATH", help="Write a page in HTML with tables and pictures.", parser=parse_path),
+]
 BeginOption = Annotated[
     str | None, typer.Option("--begin", "-b", help="Stored at or after: ms, or yyyy-MM-dd#HH:mm:ss[:SSS] in UTC.")
 ]

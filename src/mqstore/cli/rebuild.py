@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, StorePath, parse_path
-from mqstore.cli.output import Format, make_output, progress_bar
+from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, check_master, parse_path
+from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar
+from mqstore.errors import UsageError
 from mqstore.store.rebuild import rebuild
+from mqstore.store.view import StoreView
 
 
 def run(
@@ -20,13 +22,16 @@ def run(
     ] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Change the store itself.")] = False,
     salvage: Annotated[bool, typer.Option("--salvage", help="Cover damage in the middle of the log.")] = False,
+    master: OptionalMasterOption = None,
     format: FormatOption = Format.text,
 ) -> int:
     """Build consumequeue/ and index/ from the commit log, in a new directory or in place.
 
     Killed in the middle it leaves the original or the result, never a mix. With --salvage damaged records are covered
-    and reported; at most they are lost.
+    and reported; at most they are lost. With --master the tasks of a Spark cluster do it, into a new directory.
     """
+    if master is not None:
+        return _on_spark(store, output, master, in_place or salvage, make_output(format))
     with progress_bar("rebuilding") as on_progress:
         result = rebuild(store, output, in_place=in_place, salvage=salvage, on_progress=on_progress)
     losses = [
@@ -45,3 +50,29 @@ def run(
         [*lines, f"{result.units} messages in {result.queues} queues, in {result.seconds:.1f} s: {result.output}"],
     )
     return 1 if result.losses else 0
+
+
+def _on_spark(store: Path, output: Path | None, master: str, other_ways: bool, out: Output) -> int:
+    from mqstore import spark as mqspark
+
+    if output is None or other_ways:
+        raise UsageError("Spark builds into a new directory, from a sound log", hint="--output DIRECTORY")
+    StoreView(store).close()  # a path that is no store is told before Spark is started
+    session = mqspark.session(check_master(master), "mqstore rebuild")
+    try:
+        with step_bar("rebuilding") as on_progress:
+            result = mqspark.jobs.rebuild(session, store.absolute(), output.absolute(), on_progress=on_progress)
+    finally:
+        session.stop()
+    out.document(
+        {
+            "output": str(result.output),
+            "queues": result.queues,
+            "units": result.units,
+            "logBytes": result.log_bytes,
+            "seconds": round(result.seconds, 3),
+            "losses": [],
+        },
+        [f"{result.units} messages in {result.queues} queues, in {result.seconds:.1f} s: {result.output}"],
+    )
+    return 0

@@ -2,7 +2,9 @@
 
 from mqstore.spark.jobs.auditing import AuditFinding, AuditResult, audit
 from mqstore.spark.jobs.converting import convert
+from mqstore.spark.jobs.counting import StatsResult, stats
 from mqstore.spark.jobs.exporting import ExportResult, export
+from mqstore.spark.jobs.lagging import LagResult, lag
 from mqstore.spark.jobs.loading import LoadResult, load
 from mqstore.spark.jobs.rebuilding import RebuildResult, rebuild
 
@@ -10,11 +12,15 @@ __all__ = [
     "AuditFinding",
     "AuditResult",
     "ExportResult",
+    "LagResult",
     "LoadResult",
     "RebuildResult",
+    "StatsResult",
     "audit",
     "convert",
     "export",
+    "lag",
     "load",
     "rebuild",
+    "stats",
 ]

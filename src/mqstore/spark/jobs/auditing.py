@@ -14,7 +14,7 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, plan_splits
 from mqstore.spark.stores import StoreRef
@@ -87,6 +87,7 @@ def audit(
     *,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     config: StoreConfig | None = None,
+    on_progress: Progress | None = None,
 ) -> AuditResult:
     """Check every record of a store, and its queues and the number of its index entries against them.
 
@@ -97,6 +98,7 @@ def audit(
         source: a store.
         split_bytes: how much of the log one task takes.
         config: the store's delay levels, where they are not RocketMQ's.
+        on_progress: called with (tasks done, tasks in all).
 
     Raises:
         NotAStoreError, CorruptFileError, StoreIOError: it could not be looked at.
@@ -106,7 +108,7 @@ def audit(
     check_is_store(StorePaths(path))
     levels = (config or StoreConfig()).message_delay_level
     splits = plan_splits(StoreRef(str(path), ""), split_bytes)
-    audits = run_tasks(spark, functools.partial(_audit_split, levels), splits)
+    audits = run_tasks(spark, functools.partial(_audit_split, levels), splits, on_progress)
     findings = [finding for one in audits for finding in one.findings]
     ends = _ends(audits)
     keys = sum(one.found.keys for one in audits)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mqstore import errors
 from mqstore.files.remote import as_path
 from mqstore.spark.jobs import outputs
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Progress, run_tasks
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
 
@@ -93,6 +93,7 @@ def export(
     columns: Sequence[str] | None = None,
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     compression: str = "zstd",
+    on_progress: Progress | None = None,
 ) -> ExportResult:
     """Write the messages of ``source`` as Parquet below ``output``: ``topic=T/date=YYYY-MM-DD/*.parquet``.
 
@@ -109,6 +110,7 @@ def export(
         columns: columns of the view ``messages``; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
         compression: a Parquet codec: one of :data:`CODECS`.
+        on_progress: called with (tasks done, tasks in all).
 
     Raises:
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
@@ -119,7 +121,7 @@ def export(
     if job.manifest.exists():
         return _from_manifest(job)
     parts = _begin(job, parts)
-    written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)))
+    written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)
     files = [file for one in written for file in one.files]
     _publish(job, files)
     return _finish(job, files, sum(one.log_bytes for one in written), time.monotonic() - started)

@@ -23,7 +23,7 @@ from mqstore.files.inventory import ProblemKind
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, open_log, plan_splits
 from mqstore.spark.stores import StoreRef
@@ -88,6 +88,7 @@ def rebuild(
     *,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     config: StoreConfig | None = None,
+    on_progress: Progress | None = None,
 ) -> RebuildResult:
     """Make a new store of the commit log and the settings of ``source``, with queues and index built from the log.
 
@@ -97,6 +98,7 @@ def rebuild(
         output: the new store's directory, which must not exist or be empty.
         split_bytes: how much of the log one task takes.
         config: file sizes, where they are not those of ``source``, and the delay levels.
+        on_progress: called with (tasks done, tasks in all) while queues are built, which is most of the work.
 
     Raises:
         UsageError: ``output`` is in use.
@@ -108,19 +110,21 @@ def rebuild(
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
     target = Path(output).absolute()
     stage = _begin(spark, StorePaths(Path(source).absolute()), target, config or StoreConfig())
-    found, in_order = build_derived(spark, stage, split_bytes)
+    found, in_order = build_derived(spark, stage, split_bytes, on_progress)
     _put_in_place(stage.paths.root, target)
     return _result(target, found, started, in_order)
 
 
-def build_derived(spark: SparkSession, stage: NewStore, split_bytes: int) -> tuple[list[SplitUnits], bool]:
+def build_derived(
+    spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None = None
+) -> tuple[list[SplitUnits], bool]:
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
     Returns what each split of the log holds, and whether the log had to be gone through in order on the driver.
     """
     splits = plan_splits(stage.store, split_bytes)
     work = queue_files.Work(stage.paths.root, stage.sizes.consume_queue, stage.config.message_delay_level)
-    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits)
+    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
         _log.warning("%s: queues with gaps or doubles, going through the log in order", stage.paths.root)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqstore.errors import MqstoreError
@@ -15,7 +18,19 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
-def run_tasks(spark: SparkSession, function: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> list[ResultT]:
+Progress = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all)."""
+
+_LOOK_EVERY_S = 0.2
+_GROUP = "spark.jobGroup.id"
+
+
+def run_tasks(
+    spark: SparkSession,
+    function: Callable[[ItemT], ResultT],
+    items: Sequence[ItemT],
+    on_progress: Progress | None = None,
+) -> list[ResultT]:
     """``[function(item) for item in items]``, each call in a task of its own.
 
     Function, items and results are pickled, so results should be small. A task may run twice, also at the same time.
@@ -28,12 +43,48 @@ def run_tasks(spark: SparkSession, function: Callable[[ItemT], ResultT], items: 
     number = len(items)
     rows = spark.range(0, number, 1, number).mapInArrow(_Mapper(function, list(items)), "id long, result binary")
     results: list[Any] = [None] * number
-    for row in rows.collect():
+    with _watched(spark, number, on_progress):
+        found = rows.collect()
+    for row in found:
         result = pickle.loads(row["result"])
         if isinstance(result, MqstoreError):
             raise result
         results[row["id"]] = result
     return results
+
+
+@contextmanager
+def _watched(spark: SparkSession, total: int, on_progress: Progress | None) -> Iterator[None]:
+    """Tell how many tasks are done while the block runs. Spark Connect does not say, so there only the end is told."""
+    if on_progress is None:
+        yield
+        return
+    on_progress(0, total)
+    if hasattr(spark, "_jsc"):
+        context = spark.sparkContext
+        group = f"mqstore-{uuid.uuid4().hex}"
+        before = context.getLocalProperty(_GROUP)
+        context.setLocalProperty(_GROUP, group)
+        over = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(context, group, total, on_progress, over), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+            context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]
+    else:
+        yield
+    on_progress(total, total)
+
+
+def _watch(context: Any, group: str, total: int, on_progress: Progress, over: threading.Event) -> None:
+    tracker = context.statusTracker()
+    while not over.wait(_LOOK_EVERY_S):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        on_progress(min(total, sum(stage.numCompletedTasks for stage in stages if stage is not None)), total)
 
 
 class _Mapper:

@@ -1,0 +1,206 @@
+"""How far behind consumer groups are, and since when: the messages that wait, by the hour they were stored in."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mqstore.spark.jobs.counting import HOUR_MS
+from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.spark.options import OnCorruptRecord, ReadOptions
+from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
+from mqstore.spark.queue_reading import read_queue_split
+from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
+from mqstore.spark.splits import SplitPolicy
+from mqstore.store.view import StoreView
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+GroupOffsets = dict[tuple[str, int], list[tuple[str, int]]]
+"""By topic and queue id: groups and the offsets that they have come to."""
+
+
+class LagRow(NamedTuple):
+    """A group in a queue.
+
+    ``lag`` messages wait, the oldest of which was stored at ``oldest_ms`` and the newest at ``newest_ms``; both None
+    when none waits. ``lag`` and ``max_offset`` are None when the queue does not exist.
+    """
+
+    broker_name: str
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    max_offset: int | None
+    lag: int | None
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+class WaitingCount(NamedTuple):
+    """Messages stored in the hour that begins at ``begin_ms`` which a group has still to consume."""
+
+    group: str
+    topic: str
+    begin_ms: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class LagResult:
+    """Who is behind.
+
+    Attributes:
+        rows: by broker, group, topic and queue.
+        waiting: by group, topic and hour of storing. The sums up to an hour are the lag there would have been at its
+            end, had the group stood where it stands now: how the backlog grew.
+        seconds: how long it took.
+        report: the page that was written.
+    """
+
+    rows: list[LagRow]
+    waiting: list[WaitingCount]
+    seconds: float
+    report: Path | None = None
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """Messages behind, by group."""
+        totals: dict[str, int] = {}
+        for row in self.rows:
+            totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
+        return totals
+
+
+class _Waiting(NamedTuple):
+    """What one task found, by broker, group, topic and queue: count by hour, oldest and newest."""
+
+    hours: dict[tuple[str, str, int], int]
+    times: dict[tuple[str, str, str, int], tuple[int, int]]
+
+
+def lag(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    report: str | os.PathLike[str] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> LagResult:
+    """Tell for every group and queue what waits, and for how long it has. Only what waits is read.
+
+    Args:
+        spark: the session; its workers must see ``source``.
+        source: a store, a glob or a URL, or several.
+        group, topic: only these.
+        report: file for a page in HTML with tables and a picture; the picture needs matplotlib.
+        on_progress: called with (tasks done, tasks in all).
+
+    Raises:
+        MqstoreError: what reading the stores raises. Damage among the messages that wait is passed over with a warning
+            in the task's log: they are counted as waiting, and not in an hour.
+    """
+    started = time.monotonic()
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    options = ReadOptions.parse({"paths": json.dumps([os.fspath(path) for path in sources])})
+    rows: list[LagRow] = []
+    known = KnownQueues(options)
+    try:
+        for store in known.stores:
+            with StoreView(store.path) as view:
+                rows += [
+                    LagRow(store.broker_name, one.group, one.topic, one.queue_id, one.consumer_offset, one.max_offset,
+                           one.lag, None, None)
+                    for one in view.progress()
+                    if group in (None, one.group) and topic in (None, one.topic)
+                ]  # fmt: skip
+        found = known.ranges()
+        begins, ends = _ranges(rows, found)
+        splits = plan_queue_splits(found, begins, ends, DEFAULT_SPLIT_BYTES, 1)
+    finally:
+        known.close()
+    task = functools.partial(_count_waiting, _offsets(rows))
+    counted = run_tasks(spark, task, splits, on_progress)
+    result = _result(rows, counted, time.monotonic() - started, None if report is None else Path(report).absolute())
+    if result.report is not None:
+        from mqstore.spark.jobs.report import write_lag
+
+        write_lag(result, [str(path) for path in sources], result.report)
+    return result
+
+
+def _ranges(rows: list[LagRow], found: Any) -> tuple[Offsets, Offsets]:
+    """What has to be read of each queue: from the group that is furthest behind to the end."""
+    begins: Offsets = {}
+    ends: Offsets = {}
+    for row in rows:
+        queue = Queue(row.topic, row.broker_name, row.queue_id)
+        if row.lag and queue in found:
+            begin, end = max(row.consumer_offset, found[queue].begin), found[queue].end
+            if begin < end:
+                begins[queue] = min(begin, begins.get(queue, begin))
+                ends[queue] = end
+    return begins, ends
+
+
+def _offsets(rows: list[LagRow]) -> dict[str, GroupOffsets]:
+    """By broker."""
+    found: dict[str, GroupOffsets] = {}
+    for row in rows:
+        if row.lag:
+            groups = found.setdefault(row.broker_name, {}).setdefault((row.topic, row.queue_id), [])
+            groups.append((row.group, row.consumer_offset))
+    return found
+
+
+def _count_waiting(offsets: dict[str, GroupOffsets], split: QueueSplit) -> _Waiting:
+    """Runs in a task."""
+    broker = split.store.broker_name
+    hours: Counter[tuple[str, str, int]] = Counter()
+    times: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+    policy = SplitPolicy(OnCorruptRecord.SKIP, check_crc=False, fail_on_data_loss=False)
+    for one in split.ranges:
+        for chunk in read_queue_split(QueueSplit(split.store, [one]), policy):
+            places = np.frombuffer(chunk.columns.queue_offset, np.int64)
+            stored_ms = np.frombuffer(chunk.columns.store_timestamp_ms, np.int64)
+            for group, offset in offsets[broker][one.topic, one.queue_id]:
+                waiting = stored_ms[places >= offset]
+                if not len(waiting):
+                    continue
+                begins, counts = np.unique(waiting - waiting % HOUR_MS, return_counts=True)
+                for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):
+                    hours[group, one.topic, begin] += count
+                key = (broker, group, one.topic, one.queue_id)
+                low, high = times.get(key, (1 << 62, 0))
+                times[key] = min(low, int(waiting.min())), max(high, int(waiting.max()))
+    return _Waiting(dict(hours), times)
+
+
+def _result(rows: list[LagRow], counted: list[_Waiting], seconds: float, report: Path | None) -> LagResult:
+    hours: Counter[tuple[str, str, int]] = Counter()
+    times: dict[tuple[str, str, str, int], tuple[int, int]] = {}
+    for one in counted:
+        hours.update(one.hours)
+        for key, (low, high) in one.times.items():
+            known = times.get(key, (low, high))
+            times[key] = min(known[0], low), max(known[1], high)
+    full = []
+    for row in rows:
+        oldest, newest = times.get((row.broker_name, row.group, row.topic, row.queue_id), (None, None))
+        full.append(row._replace(oldest_ms=oldest, newest_ms=newest))
+    waiting = [WaitingCount(*key, messages) for key, messages in sorted(hours.items())]
+    return LagResult(sorted(full, key=lambda row: row[:4]), waiting, seconds, report)

@@ -1,0 +1,166 @@
+"""``stats`` and ``lag``: what they count is what is there, and the pages say it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+
+import mqstore
+import mqstore.spark
+from mqstore import Message
+from mqstore.cli import app
+from mqstore.spark.jobs import counting, lag, lagging, stats
+from mqstore.spark.jobs.tasks import run_tasks
+from spark.support import run_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK: Any = None
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (counting, lagging):
+        monkeypatch.setattr(module, "run_tasks", run_here)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_stats_of_a_golden_store(golden: Path, tmp_path: Path) -> None:
+    lines = (golden / "basic" / "EXPECTED.jsonl").read_text().splitlines()
+    seen = [json.loads(line) for line in lines]
+    result = stats(NO_SPARK, golden / "basic" / "store", options={"splitBytes": "300000"}, report=tmp_path / "r.html")
+    assert (result.messages, result.bytes) == (len(seen), sum(one["storeSize"] for one in seen))
+    assert {one.topic: one.messages for one in result.topics} == Counter(one["topic"] for one in seen)
+    assert {one.topic: one.first_ms for one in result.topics} == {
+        topic: min(one["storeTimestamp"] for one in seen if one["topic"] == topic)
+        for topic in {one["topic"] for one in seen}
+    }
+    hours = Counter((one["topic"], one["storeTimestamp"] // HOUR_MS * HOUR_MS) for one in seen)
+    assert {(one.topic, one.begin_ms): one.messages for one in result.hours} == hours
+    tags = Counter((one["topic"], one["properties"].get("TAGS")) for one in seen)
+    assert {(one.topic, one.name): one.messages for one in result.tags} == tags
+    hosts = Counter(one["bornHost"].rpartition(":")[0] for one in seen)
+    assert {one.name: one.messages for one in result.hosts} == hosts
+    assert sum(count for _, count in result.sizes) == len(seen)
+    for limit, count in result.sizes:
+        assert count == sum(limit // 2 < one["storeSize"] <= limit for one in seen)
+    assert sum(messages for _, messages, _ in result.days) == len(seen)
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<svg") == 2
+    assert "TopicTest" in page
+    chosen = stats(NO_SPARK, golden / "basic" / "store", options={"subscribe": "TopicTest"})
+    assert [one.topic for one in chosen.topics] == ["TopicTest"]
+    assert chosen.report is None
+
+
+@pytest.mark.usefixtures("in_process")
+def test_too_many_tags_are_counted_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "_MOST_NAMES", 10)
+    with mqstore.open(tmp_path / "s") as store:
+        for number in range(300):
+            store.put(Message("T", b"x", tags="often" if number % 2 else f"t{number}", queue_id=0))
+    result = stats(NO_SPARK, tmp_path / "s")
+    assert result.tags[0] == ("T", "often", 150)
+    assert sum(one.messages for one in result.tags) == 300
+    assert any(one.name == counting.OTHERS for one in result.tags)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_empty_store(golden: Path, tmp_path: Path) -> None:
+    assert stats(NO_SPARK, golden / "empty" / "store", report=tmp_path / "r.html").messages == 0
+    assert lag(NO_SPARK, golden / "empty" / "store", report=tmp_path / "l.html").rows == []
+    assert "<svg" not in (tmp_path / "r.html").read_text() + (tmp_path / "l.html").read_text()
+    with pytest.raises(mqstore.UsageError, match="only messages"):
+        stats(NO_SPARK, golden / "empty" / "store", options={"view": "queues"})
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two groups at different places of three queues, and one that follows a queue that is not there."""
+    path = tmp_path_factory.mktemp("behind") / "broker-a"
+    with mqstore.open(path) as store:
+        for number in range(90):
+            store.put(Message("orders", b"x" * 200, queue_id=number % 3))
+        store.wait_dispatched()
+        for group, offsets in {"slow": (0, 10, 30), "fast": (25, 30, 29)}.items():
+            for queue_id, offset in enumerate(offsets):
+                store.commit_offset(group, "orders", queue_id, offset)
+    return path
+
+
+@pytest.mark.usefixtures("in_process")
+def test_lag(behind: Path, tmp_path: Path) -> None:
+    result = lag(NO_SPARK, behind, report=tmp_path / "lag.html")
+    assert result.lag == {"fast": 6, "slow": 50}
+    assert [(row.group, row.queue_id, row.lag) for row in result.rows] == [
+        ("fast", 0, 5), ("fast", 1, 0), ("fast", 2, 1), ("slow", 0, 30), ("slow", 1, 20), ("slow", 2, 0),
+    ]  # fmt: skip
+    with mqstore.inspect(behind) as view:
+        times = {(one.queue_id, one.queue_offset): one.store_timestamp_ms for one in view.scan()}
+    for row in result.rows:
+        waiting = [stored for (queue_id, at), stored in times.items() if queue_id == row.queue_id and
+                   at >= row.consumer_offset]  # fmt: skip
+        assert (row.oldest_ms, row.newest_ms) == ((min(waiting), max(waiting)) if waiting else (None, None))
+    hours: Counter[tuple[str, int]] = Counter()
+    for row in result.rows:
+        for (queue_id, at), stored in times.items():
+            if queue_id == row.queue_id and at >= row.consumer_offset:
+                hours[row.group, stored // HOUR_MS * HOUR_MS] += 1
+    assert {(one.group, one.begin_ms): one.messages for one in result.waiting} == hours
+    assert "slow" in (tmp_path / "lag.html").read_text()
+    assert [row.group for row in lag(NO_SPARK, behind, group="fast", topic="orders").rows] == ["fast"] * 3
+    assert lag(NO_SPARK, behind, topic="none").rows == []
+
+
+@pytest.mark.usefixtures("in_process")
+def test_lag_of_what_has_expired(behind: Path, tmp_path: Path) -> None:
+    shutil.copytree(behind, tmp_path / "s")
+    file = tmp_path / "s" / "config" / "consumerOffset.json"
+    file.write_text(file.read_text().replace('"orders@slow":', '"nowhere@gone":{0:7},"orders@slow":'))
+    result = lag(NO_SPARK, tmp_path / "s")
+    assert [(row.lag, row.oldest_ms) for row in result.rows if row.group == "gone"] == [(None, None)]
+
+
+@pytest.mark.spark
+def test_progress_on_spark(spark: SparkSession) -> None:
+    seen: list[tuple[int, int]] = []
+    run_tasks(spark, time.sleep, [0.3] * 4, lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, 4)
+    assert seen[-1] == (4, 4)
+    assert seen == sorted(seen)
+    assert any(0 < done < 4 for done, _ in seen)
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+@pytest.mark.spark
+def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqstore.spark, "session", lambda master, name: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+
+    def run(*words: object, code: int = 0) -> Any:
+        done = CliRunner().invoke(app.build_app(), [*map(str, words), "--format", "json"])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+    assert run("stats", behind, "--master", "local[2]")["messages"] == 90
+    assert run("stats", behind, "--report", tmp_path / "r.html")["report"] == str(tmp_path / "r.html")
+    found = run("lag", behind, "--master", "local[2]", "--alert", 49, code=1)
+    assert found["lag"] == {"fast": 6, "slow": 50}
+    assert run("rebuild", behind, "--output", tmp_path / "built", "--master", "local[2]")["units"] == 90
+    assert run("audit", tmp_path / "built")["records"] == 90
+    (tmp_path / "built" / "consumequeue" / "orders" / "0" / ("0" * 20)).write_bytes(bytes(6_000_000))
+    assert run("audit", tmp_path / "built", code=1)["wrong_units"] == 30
+    run("rebuild", behind, "--in-place", "--master", "local[2]", code=2)
+    text = CliRunner().invoke(app.build_app(), ["stats", str(behind), "--master", "local[2]"])
+    assert "90 messages" in text.stdout
