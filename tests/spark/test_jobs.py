@@ -212,7 +212,7 @@ def test_an_export_that_was_broken_off_goes_on(golden: Path, tmp_path: Path, mon
     arguments: dict[str, Any] = {"options": {"splitBytes": "500000"}, "job_id": "one"}
     source = golden / "basic" / "store"
 
-    def run_some(spark: object, function: Any, items: Any) -> None:
+    def run_some(spark: object, function: Any, items: Any, on_progress: Any) -> None:
         run_here(spark, function, items[:4])
         raise ConnectionError
 
@@ -225,7 +225,7 @@ def test_an_export_that_was_broken_off_goes_on(golden: Path, tmp_path: Path, mon
     done = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "_mqstore" / "one.partial").iterdir()}
     seen = []
 
-    def run_rest(spark: object, function: Any, items: Any) -> list[Any]:
+    def run_rest(spark: object, function: Any, items: Any, on_progress: Any) -> list[Any]:
         results = run_here(spark, function, items)
         stage = tmp_path / "out" / "_mqstore" / "one.partial"
         seen.append({path.name: path.stat().st_mtime_ns for path in stage.iterdir()})
