@@ -22,6 +22,11 @@ STATES_A_RUN = 60
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"flush_disk_type": "SYNC_FLUSH"},
     "async": {"flush_disk_type": "ASYNC_FLUSH"},
+    "async, with filter bits": {
+        "flush_disk_type": "ASYNC_FLUSH",
+        "enable_consume_queue_ext": True,
+        "mapped_file_size_consume_queue_ext": 600,
+    },
     "sync, files made ahead": {"flush_disk_type": "SYNC_FLUSH", "warm_maped_file_enable": True},
     "write buffers": {
         "flush_disk_type": "ASYNC_FLUSH",

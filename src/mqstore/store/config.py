@@ -12,6 +12,7 @@ from typing import Any
 
 from mqstore import errors
 from mqstore.layout import delay
+from mqstore.layout.bloom import BloomFilter
 from mqstore.layout.hosts import encode_host
 
 
@@ -90,6 +91,19 @@ class StoreConfig:
     max_msgs_num_batch: int = 64
     """Most messages one key query gives, unless it asks for more."""
 
+    enable_consume_queue_ext: bool = False
+    """Keep extension files beside the queues, with when each message was stored and which subscriptions it passes."""
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    """Length of an extension file in a queue that has none yet."""
+    enable_calc_filter_bit_map: bool = False
+    """Note in them which conditions of consumer groups each message fulfils, and read by these notes."""
+    max_error_rate_of_bloom_filter: int = 20
+    """Percent of messages that may be looked at in vain, 1 to 99, with"""
+    expect_consumer_num_use_filter: int = 32
+    """so many groups."""
+    filter_data_clean_time_span: int = 24 * 3600 * 1000
+    """Milliseconds that the condition of a group is kept after its last consumer has gone."""
+
     schedule_message_enable: bool = True
     """Deliver delayed messages when they are due. Ours; a master broker always does, a slave never."""
     transaction_time_out: int = 6_000
@@ -141,6 +155,7 @@ class StoreConfig:
             "flush_interval_consume_queue",
             "commit_interval_commit_log",
             "transient_store_pool_size",
+            "mapped_file_size_consume_queue_ext",
             "flush_least_pages_when_warm_maped_file",
             "transaction_check_interval",
             "clean_resource_interval",
@@ -163,6 +178,7 @@ class StoreConfig:
         except ValueError:
             raise _bad_value("flush_disk_type", "SYNC_FLUSH or ASYNC_FLUSH", self.flush_disk_type) from None
         delay.parse_delay_levels(self.message_delay_level)
+        BloomFilter.sized(self.max_error_rate_of_bloom_filter, self.expect_consumer_num_use_filter)
         if not all(re.fullmatch("[01][0-9]|2[0-3]", hour) for hour in self.delete_when.split(";")):
             raise _bad_value("delete_when", "hours of two digits, as 04 or 04;16", self.delete_when)
         object.__setattr__(self, "disk_max_used_space_ratio", min(95, max(10, self.disk_max_used_space_ratio)))
@@ -218,14 +234,14 @@ BROKER_ONLY_KEYS = frozenset(
     clusterTopicEnable
     debugLockEnable defaultQueryMaxNum
     deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
-    diskFallRecorded duplicationEnable enableCalcFilterBitMap enableConsumeQueueExt
+    diskFallRecorded duplicationEnable
     enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
-    enableScheduleMessageStats expectConsumerNumUseFilter
-    fetchNamesrvAddrByAddressServer filterDataCleanTimeSpan filterSupportRetry
+    enableScheduleMessageStats
+    fetchNamesrvAddrByAddressServer filterSupportRetry
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushConsumerOffsetInterval flushDelayOffsetInterval haHousekeepingInterval
     haListenPort haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
-    longPollingEnable mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxTransferBytesOnMessageInDisk
+    longPollingEnable maxTransferBytesOnMessageInDisk
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexSafe namesrvAddr
     offsetCheckInSlave osPageCacheBusyTimeOutMills pullMessageThreadPoolNums putMsgIndexHightWater
     queryMessageThreadPoolNums redeleteHangedFileInterval registerNameServerPeriod

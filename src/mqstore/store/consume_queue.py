@@ -14,7 +14,9 @@ from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import MIN_RECORD_SIZE, QUEUE_UNIT_SIZE
+from mqstore.layout.queue_ext import ExtUnit, is_ext_address
 from mqstore.layout.queue_unit import PRE_BLANK, decode_unit, encode_unit
+from mqstore.store.queue_ext import QueueExt, codes_of, ext_directory, with_codes
 from mqstore.store.queue_reader import QueueReader
 
 _PRE_BLANK = encode_unit(PRE_BLANK)
@@ -43,7 +45,16 @@ class ConsumeQueue(QueueReader):
         self.max_offset = 0
         self.compare_before_write = False
 
-    def put(self, first_offset: int, units: bytes) -> bool:
+    def _refresh_ext(self) -> None:
+        """What this process writes itself need not be looked for."""
+
+    def enable_ext(self, file_size: int) -> None:
+        """Keep an extension file from now on; ``file_size`` is for the first one."""
+        if self.ext is None:
+            self.ext = QueueExt(ext_directory(self.directory), self._pool)
+        self.ext.make_with(file_size)
+
+    def put(self, first_offset: int, units: bytes, ext_units: list[ExtUnit] | None = None) -> bool:
         """Write ``units`` at ``first_offset`` and what follows; the queue then ends no earlier than behind them.
 
         No checksum covers a record's queue offset, so it is only believed when it can be: the place must be free, and
@@ -53,11 +64,15 @@ class ConsumeQueue(QueueReader):
         the queue's beginning, and further on with the last unit before the gap once more, which every reader can
         follow and :meth:`mqstore.Store.get` passes over.
 
+        With ``ext_units``, one for each unit, the units hold the addresses of these.
+
         Raises:
             DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
         """
         if not self._can_be(first_offset, units):
             return False
+        if self.ext is not None:
+            units = self._with_addresses(first_offset, units, ext_units)
         if first_offset > self.max_offset:
             self._fill(first_offset)
         elif self.max_offset == self.min_offset and not self.inventory.entries:
@@ -75,7 +90,11 @@ class ConsumeQueue(QueueReader):
         taken = self.max_offset - first_offset
         if taken > 0:
             count = min(taken, len(units) // QUEUE_UNIT_SIZE)
-            return self._stored(first_offset, count) == units[: count * QUEUE_UNIT_SIZE]
+            stored = self._stored(first_offset, count)
+            if self.ext is not None:  # of a unit whose ext unit is lost the rest must be right
+                codes = zip(codes_of(stored), codes_of(units), strict=False)
+                stored = with_codes(stored, [new if is_ext_address(old) else old for old, new in codes])
+            return stored == units[: count * QUEUE_UNIT_SIZE]
         last = self.unit(self.max_offset - 1)
         room = decode_unit(units).physical_offset - (0 if last is None else last.end_offset)
         return -taken * MIN_RECORD_SIZE <= room
@@ -90,6 +109,22 @@ class ConsumeQueue(QueueReader):
             found += part
         return found
 
+    def _with_addresses(self, first_offset: int, units: bytes, ext_units: list[ExtUnit] | None) -> bytes:
+        """``units`` with the addresses of their ext units: those that are there already, and those that are new."""
+        assert self.ext is not None
+        codes = codes_of(units)
+        taken = min(max(0, self.max_offset - first_offset), len(codes)) if self.max_offset > self.min_offset else 0
+        if taken:
+            stored = b"".join(self.stored_units(first_offset + number, 1) for number in range(taken))
+            for number, (code, found) in enumerate(zip(codes_of(stored), self.ext.units_of(stored), strict=True)):
+                if found is not None and found.tags_code == codes[number]:
+                    codes[number] = code
+        if ext_units is not None:
+            last = codes_of(self.stored_units(self.max_offset - 1, 1)) if self.max_offset > self.min_offset else []
+            self.ext.end_after(last[0] if last else None)
+            codes[taken:] = [self.ext.append(unit) for unit in ext_units[taken:]]
+        return with_codes(units, codes)
+
     def _fill(self, first_offset: int) -> None:
         """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file."""
         start = first_offset * QUEUE_UNIT_SIZE
@@ -98,7 +133,7 @@ class ConsumeQueue(QueueReader):
         longest = min(_MAX_GAP_BYTES, _MAX_GAP_FILES * self._size)
         if self.max_offset > self.min_offset and start - self.max_offset * QUEUE_UNIT_SIZE <= longest:
             begin = self.max_offset * QUEUE_UNIT_SIZE
-            filler = self.units(self.max_offset - 1, 1)
+            filler = self.stored_units(self.max_offset - 1, 1)
         else:
             if self.inventory.entries:
                 begin = max(begin, self.max_offset * QUEUE_UNIT_SIZE)
@@ -140,6 +175,8 @@ class ConsumeQueue(QueueReader):
 
     def sync(self) -> None:
         """Force what was written since the last call to the device. Only the flush thread and close call this."""
+        if self.ext is not None:
+            self.ext.sync()  # before the units that point there
         with self._unsynced_guard:
             unsynced, self._unsynced = self._unsynced, set()
         try:
@@ -184,6 +221,8 @@ class ConsumeQueue(QueueReader):
         """
         end = self.max_offset
         self.min_offset = max(self.min_offset, min(end, self.find_min(log_min, end)))
+        if self.ext is not None and (first := self.stored_units(self.min_offset, 1)):
+            self.ext.expire(codes_of(first)[0])
         for entry in self.inventory.entries[:-1]:
             if entry.start + self._size > self.min_offset * QUEUE_UNIT_SIZE:
                 return

@@ -95,6 +95,8 @@ class Consumer:
         self._broadcast = broadcast
         self.timeout_s = timeout_s
         self._settings = store.settings.ensure_group(group)
+        if isinstance(where, SqlExpression) and not broadcast:
+            store.subscribe(group, topic, where)
         # Queues that come later begin after this consumer: it reads them whole.
         self._first_ends = {(one.topic, one.queue_id): one.max_offset for one in store.queues(topic)}
         self.retry_topic = c.RETRY_PREFIX + group
@@ -235,7 +237,7 @@ class Consumer:
         topic, queue_id = key
         where = None if topic == self.retry_topic else self._where
         while True:
-            result = self._store.get(topic, queue_id, progress.position, _FETCH, where)
+            result = self._store.get(topic, queue_id, progress.position, _FETCH, where, group=self.group)
             if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
                 self.lost += result.next_offset - progress.position
             moved = result.next_offset != progress.position
@@ -371,6 +373,8 @@ class Consumer:
             self._closed = True
             if self._member is not None:
                 self._store.groups.leave(self.group, self._member)
+                if isinstance(self._where, SqlExpression) and self.group not in self._store.groups.names():
+                    self._store.unsubscribe(self.group, self.topic)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -16,6 +16,7 @@ from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record
 from mqstore.store.dispatch import delay_array
 from mqstore.store.log_reader import LogReader, Reporter, stop_at_damage
+from mqstore.store.queue_ext import QueueExt
 
 
 class MemoryQueue:
@@ -26,6 +27,7 @@ class MemoryQueue:
         self.queue_id = queue_id
         self.min_offset = first_offset
         self._units = bytearray()
+        self.ext: QueueExt | None = None
 
     @property
     def max_offset(self) -> int:
@@ -49,6 +51,10 @@ class MemoryQueue:
         """Up to ``count`` raw units from ``offset`` on."""
         start = (offset - self.min_offset) * QUEUE_UNIT_SIZE
         return bytes(self._units[start : start + count * QUEUE_UNIT_SIZE]) if start >= 0 else b""
+
+    def stored_units(self, offset: int, count: int) -> bytes:
+        """The same as :meth:`units`."""
+        return self.units(offset, count)
 
     def unit(self, offset: int) -> QueueUnit | None:
         """The unit at ``offset``, or None."""

@@ -16,7 +16,9 @@ from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.queue_ext import ExtUnit
 from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.filter_bits import FilterBits
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.paths import StorePaths, is_directory_name
@@ -31,10 +33,12 @@ MAX_QUEUE_OFFSET = (1 << 63) // QUEUE_UNIT_SIZE - 1
 class QueueTable:
     """All queues of a store, by topic and queue id."""
 
-    def __init__(self, paths: StorePaths, pool: FilePool, file_size: int) -> None:
+    def __init__(self, paths: StorePaths, pool: FilePool, file_size: int, ext_file_size: int | None = None) -> None:
+        """``ext_file_size``: the size of ext files, which every queue then keeps; None is that none does."""
         self._paths = paths
         self._pool = pool
         self._file_size = file_size
+        self._ext_file_size = ext_file_size
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._of_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._refused: set[str] = set()
@@ -59,6 +63,8 @@ class QueueTable:
             return None
         directory = self._paths.queue(topic, queue_id)
         queue = ConsumeQueue(topic, queue_id, directory, self._pool, self._file_size)
+        if self._ext_file_size is not None:
+            queue.enable_ext(self._ext_file_size)
         self._queues[topic, queue_id] = queue
         # A new dict, because other threads may be going through the old one.
         self._of_topic[topic] = {**self._of_topic.get(topic, {}), queue_id: queue}
@@ -94,12 +100,19 @@ class Dispatcher:
     """
 
     def __init__(
-        self, log: LogReader, queues: QueueTable, index: IndexWriter | None, delay_table: Mapping[int, int]
+        self,
+        log: LogReader,
+        queues: QueueTable,
+        index: IndexWriter | None,
+        delay_table: Mapping[int, int],
+        filter_bits: FilterBits | None = None,
     ) -> None:
+        """``filter_bits`` makes the ext units of queues that keep such; None is when none does."""
         self._log = log
         self._queues = queues
         self._index = index
         self._delay_ms = delay_array(delay_table)
+        self._filter_bits = filter_bits
         self._guard = threading.Lock()
         self.offset = 0
         self.last_record_offset = -1
@@ -143,7 +156,7 @@ class Dispatcher:
         columns = chunk.columns
         with self._guard:
             for run in kernels.queue_runs(chunk.buffer, columns, 0, columns.count, self._delay_ms):
-                self._put(run)
+                self._put(run, None if self._filter_bits is None else self._filter_bits.ext_units(chunk, run))
             if self._index is not None:
                 self._index.put(chunk)
             messages, size_bytes = self.total
@@ -152,12 +165,12 @@ class Dispatcher:
             self.last_record_offset = chunk.last_record_offset
             self.last_timestamp_ms = max(self.last_timestamp_ms, columns.store_timestamp_ms[columns.count - 1])
 
-    def _put(self, run: QueueRun) -> None:
+    def _put(self, run: QueueRun, ext_units: list[ExtUnit] | None) -> None:
         queue = self._queues.get_or_create(run.topic.decode("utf-8", "replace"), run.queue_id)
         if queue is None:
             return
         offset = run.first_queue_offset
-        if not 0 <= offset <= MAX_QUEUE_OFFSET or not queue.put(offset, run.units):
+        if not 0 <= offset <= MAX_QUEUE_OFFSET or not queue.put(offset, run.units, ext_units):
             _log.warning(
                 "records claim to be messages from %d on of queue %s/%d, which cannot be: they are in no queue",
                 offset,

@@ -28,6 +28,7 @@ from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
 from mqstore.store.expiry import Expiry, ExpiryService
+from mqstore.store.filter_bits import FilterBits
 from mqstore.store.flush import FlushService
 from mqstore.store.index_reader import IndexFileReader, list_index_files
 from mqstore.store.index_writer import IndexWriter
@@ -115,12 +116,16 @@ class Engine:
         self._queue_pool = FilePool(writable=True)
         held.callback(self._queue_pool.close)
         self.log = LogReader(self.paths.commit_logs, file_size=self.sizes.commit_log, pool=self.pool)
-        self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue)
+        ext_size = config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else None
+        self.queues = QueueTable(self.paths, self._queue_pool, self.sizes.consume_queue, ext_size)
+        self.filter_bits = None
+        if config.enable_consume_queue_ext:
+            self.filter_bits = FilterBits(self.settings, config, lambda: self.commit_log.tail.last_timestamp_ms)
         self.index = IndexWriter(self.paths.index, self.sizes.index, self.pool) if config.message_index_enable else None
         if self.index is not None:
             held.callback(self.index.close)
         self._index_files: tuple[list[Path], list[IndexFileReader]] = ([], [])
-        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table)
+        self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table, self.filter_bits)
         end = Recovery(
             self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
         ).run()

@@ -52,6 +52,11 @@ class StorePaths:
         return self.root / "consumequeue"
 
     @property
+    def consume_queue_ext(self) -> Path:
+        """Directory of the queues' extension files, where there are such."""
+        return self.root / "consumequeue_ext"
+
+    @property
     def index(self) -> Path:
         """Directory of the index files."""
         return self.root / "index"

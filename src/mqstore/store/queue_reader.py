@@ -16,10 +16,15 @@ from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
+from mqstore.store.queue_ext import open_ext
 
 
 class QueueReader:
-    """The files of one queue, read by position. Offsets count units, not bytes."""
+    """The files of one queue, read by position. Offsets count units, not bytes.
+
+    Attributes:
+        ext: the queue's extension files, from which the tags codes then come; None when it has none.
+    """
 
     def __init__(self, topic: str, queue_id: int, directory: Path, pool: FilePool, file_size: int | None = None):
         self.topic = topic
@@ -28,6 +33,7 @@ class QueueReader:
         self._pool = pool
         self._file_size = file_size
         self._listed: Inventory | None = None
+        self.ext = open_ext(directory, pool)
 
     @property
     def inventory(self) -> Inventory:
@@ -39,6 +45,10 @@ class QueueReader:
     def refresh(self) -> None:
         """List the files anew at the next use."""
         self._listed = None
+        self._refresh_ext()
+
+    def _refresh_ext(self) -> None:
+        self.ext = open_ext(self.directory, self._pool)
 
     @property
     def first_offset(self) -> int:
@@ -64,11 +74,18 @@ class QueueReader:
         return inventory.entries[index]
 
     def units(self, offset: int, count: int) -> bytes:
-        """The raw units from ``offset`` on: up to ``count``, fewer at the end of a file, empty where no file is.
+        """The units from ``offset`` on: up to ``count``, fewer at the end of a file, empty where no file is.
+
+        They are as they lie in the file, but with the tags codes of their ext units, as far as these can be read.
 
         Raises:
             StoreIOError: the file is there and could not be read.
         """
+        data = self.stored_units(offset, count)
+        return data if self.ext is None else self.ext.resolve(data)
+
+    def stored_units(self, offset: int, count: int) -> bytes:
+        """As :meth:`units`, with the addresses of ext units where there are such."""
         position = offset * QUEUE_UNIT_SIZE
         entry = self.entry_at(position) if offset >= 0 else None
         if entry is None:

@@ -17,11 +17,15 @@ from mqstore.layout.record import Record, decode_record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.layout.tags import TagExpression
 from mqstore.status import BoundaryType, GetMessageStatus
+from mqstore.store.filter_bits import Prefilter
 from mqstore.store.log_reader import LogReader
 from mqstore.store.message import GetResult, QueryResult
+from mqstore.store.queue_ext import QueueExt, has_address
 
 _READ_SPAN_BYTES = 1 << 20
 _READ_GAP_BYTES = 16 << 10
+_ADDRESS = 0x80
+"""First byte of the address of an ext unit, and of no tags code."""
 
 
 Filter = TagExpression | SqlExpression
@@ -42,6 +46,7 @@ class UnitSource(Protocol):
 
     topic: str
     queue_id: int
+    ext: QueueExt | None
 
     @property
     def units_per_file(self) -> int:
@@ -49,6 +54,9 @@ class UnitSource(Protocol):
 
     def units(self, offset: int, count: int) -> bytes:
         """Up to ``count`` raw units from ``offset`` on; fewer at the end of a file, empty where none is."""
+
+    def stored_units(self, offset: int, count: int) -> bytes:
+        """The same with addresses of ext units, where the queue has such."""
 
     def unit(self, offset: int) -> QueueUnit | None:
         """The unit at ``offset``, written or not; None where no file is."""
@@ -76,8 +84,12 @@ def get_messages(
     max_messages: int,
     where: Filter,
     limits: GetLimits,
+    prefilter: Prefilter | None = None,
 ) -> GetResult:
-    """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``."""
+    """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``.
+
+    ``prefilter`` tells by a message's ext unit when that cannot be.
+    """
     low, high = where_to.min_offset, where_to.max_offset
     outside = _outside(offset, low, high)
     if outside is not None:
@@ -93,6 +105,10 @@ def get_messages(
             GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
         )
     found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
+    ext = where_to.queue.ext
+    if ext is not None or (isinstance(where, TagExpression) and where.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]):
+        stored = b"" if prefilter is None else where_to.queue.stored_units(offset, count)
+        found.use_ext(units, stored, ext, prefilter)
     looked_at = found.collect(offset, units)
     if looked_at == first < count and len(found.messages) < max_messages:
         looked_at += found.collect(offset + first, where_to.queue.units(offset + first, count - first))
@@ -119,7 +135,6 @@ class _Collector:
         self._queue = queue
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._sql = where if isinstance(where, SqlExpression) else None
         self._where = _ALL if isinstance(where, SqlExpression) else where
         self._bytes = 0
         self._gone_below = -1
@@ -129,18 +144,42 @@ class _Collector:
             frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._where.tags) if self._where.tags else None
         )
         self._ahead = _ReadAhead(log)
+        self._passes: Callable[[Record], bool] | None = None
+        if isinstance(where, SqlExpression):
+            self._passes = lambda record: where.matches(record.properties)
+        self._skipped: list[bool] | None = None
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
+
+    def use_ext(self, units: bytes, stored: bytes, ext: QueueExt | None, prefilter: Prefilter | None) -> None:
+        """Take account of ext units: of those that tell more than the units, and of those that are lost."""
+        if prefilter is not None and ext is not None:
+            self._skipped = [not prefilter(unit) for unit in ext.units_of(stored)]
+        if self._codes is not None and has_address(units):
+            tags = self._where
+            self._passes = lambda record: tags.matches(record.tags)
+            self._where, self._codes, self._tags = _ALL, None, None
+
+    def _run_end(self, number: int, count: int) -> int:
+        """The number of the next unit that need not be looked at, ``count`` if none is."""
+        if self._skipped is None:
+            return count
+        return next((place for place in range(number, count) if self._skipped[place]), count)
 
     def collect(self, offset: int, units: bytes) -> int:
         """Look at ``units``, the first of which is at queue ``offset``; the number of them that are dealt with."""
         count = len(units) // QUEUE_UNIT_SIZE
         looked_at = 0
         while looked_at < count:
-            self._read_ahead(units, looked_at)
-            looked_at += self._take_ordinary(units, looked_at, offset + looked_at)
-            if looked_at == count:
-                break
+            end = self._run_end(looked_at, count)
+            if end == looked_at:
+                looked_at += 1
+                continue
+            run = units if end == count else units[: end * QUEUE_UNIT_SIZE]
+            self._read_ahead(run, looked_at)
+            looked_at += self._take_ordinary(run, looked_at, offset + looked_at)
+            if looked_at == end:
+                continue
             unit = decode_unit(units, looked_at * QUEUE_UNIT_SIZE)
             if self._is_full(unit):
                 break
@@ -158,7 +197,7 @@ class _Collector:
 
     def _take_ordinary(self, units: bytes, number: int, offset: int) -> int:
         """Take the messages in which nothing is special; how many units that were."""
-        found = self.messages if self._sql is None else []
+        found = self.messages if self._passes is None else []
         taken, size_bytes = kernels.take_messages(
             units,
             number,
@@ -169,13 +208,13 @@ class _Collector:
             self._queue.queue_id,
             self._tags,
             self._where.codes,
-            self._max_messages if self._sql is None else self._max_messages - len(self.messages),
+            self._max_messages if self._passes is None else self._max_messages - len(self.messages),
             self._max_bytes - self._bytes,
             found,
             Record,
         )
-        if self._sql is not None:
-            passed = [record for record in found if self._sql.matches(record.properties)]
+        if self._passes is not None:
+            passed = [record for record in found if self._passes(record)]
             self.messages += passed
             size_bytes = sum(record.total_size for record in passed)
         self._bytes += size_bytes
@@ -198,7 +237,7 @@ class _Collector:
                 self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
             # The whole file is gone: crawling over its units one by one would take for ever.
             self._gone_below = self._log.min_offset
-        elif self._sql.matches(record.properties) if self._sql is not None else self._where.matches(record.tags):
+        elif self._passes(record) if self._passes is not None else self._where.matches(record.tags):
             self.messages.append(record)
             self._bytes += unit.size_bytes
             self.status = GetMessageStatus.FOUND

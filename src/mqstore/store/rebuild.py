@@ -160,7 +160,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
     lock = StoreLock(paths.lock)
     try:
         durable.remove_file(paths.dispatch_checkpoint)
-        for directory in (paths.consume_queue, paths.index):
+        for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
             aside = _aside(directory)
             copying.remove_tree(aside)
             if directory.exists():
@@ -175,13 +175,13 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
     except BaseException:
         _put_back(paths)
         raise
-    for directory in (paths.consume_queue, paths.index):
+    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
         copying.remove_tree(_aside(directory))
 
 
 def _put_back(paths: StorePaths) -> None:
     """After a failure: what was moved aside takes the place of what was begun."""
-    for directory in (paths.consume_queue, paths.index):
+    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
         if _aside(directory).exists():
             copying.remove_tree(directory)
             _aside(directory).rename(directory)

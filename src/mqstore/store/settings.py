@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from mqstore import errors
-from mqstore.layout.config_beans import SubscriptionGroupConfig
+from mqstore.layout.config_beans import ConsumerFilterData, SubscriptionGroupConfig
 from mqstore.layout.config_files import (
+    CONSUMER_FILTER_FILE,
+    ConsumerFilters,
     ConsumerOffsets,
     DelayOffsets,
     SubscriptionGroups,
@@ -89,6 +91,11 @@ class Settings:
         self._groups = _File(directory / "subscriptionGroup.json", SubscriptionGroups.decode, SubscriptionGroups)
         self._offsets = _File(directory / "consumerOffset.json", ConsumerOffsets.decode, ConsumerOffsets)
         self._delays = _File(directory / "delayOffset.json", DelayOffsets.decode, DelayOffsets)
+        self._filters = _File(directory / CONSUMER_FILTER_FILE, ConsumerFilters.decode, ConsumerFilters)
+
+    @property
+    def _files(self) -> tuple[_File[Any], ...]:
+        return self._topics, self._groups, self._offsets, self._delays, self._filters
 
     def load(self) -> None:
         """Read all files now, so that damage is met at open and not later.
@@ -96,7 +103,7 @@ class Settings:
         Raises:
             CorruptConfigError: a file and its backup are both damaged.
         """
-        for file in (self._topics, self._groups, self._offsets, self._delays):
+        for file in self._files:
             file.get()
 
     def save(self, before: Callable[[], object] = lambda: None) -> None:
@@ -108,8 +115,7 @@ class Settings:
         """
         with self._saving:
             with self._guard:
-                files: tuple[_File[Any], ...] = (self._topics, self._groups, self._offsets, self._delays)
-                changed = [(file, file.get()) for file in files if file.is_changed()]
+                changed = [(file, file.get()) for file in self._files if file.is_changed()]
             if changed:
                 before()
             for file, content in changed:
@@ -140,6 +146,16 @@ class Settings:
     def delay_offsets(self) -> Mapping[int, int]:
         """Progress of delayed messages: level to next offset in the schedule topic's queue of that level."""
         return self._delays.get().offsets
+
+    @property
+    def consumer_filters(self) -> Mapping[str, Mapping[str, ConsumerFilterData]]:
+        """Conditions of consumer groups that are more than tags, by topic and group."""
+        return self._filters.get().filters
+
+    def set_consumer_filters(self, filters: dict[str, dict[str, ConsumerFilterData]]) -> None:
+        """Put others in their place."""
+        with self._guard:
+            self._filters.put(replace(self._filters.get(), filters=filters))
 
     def queue_count(self, topic: str, config: StoreConfig) -> int:
         """Queues of ``topic``, those it would be given if it is new.

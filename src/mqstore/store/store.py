@@ -22,6 +22,7 @@ from mqstore.store.config import StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.engine import Engine
 from mqstore.store.expiry import ExpiryReport
+from mqstore.store.filter_bits import Prefilter
 from mqstore.store.groups import ConsumerGroups
 from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
@@ -153,6 +154,20 @@ class Store:
             timeout_s=timeout_s,
         )
 
+    def subscribe(self, group: str, topic: str, where: SqlExpression) -> None:
+        """Register the condition by which ``group`` reads ``topic``; a consumer does that by itself.
+
+        Nothing happens unless ``enable_consume_queue_ext`` and ``enable_calc_filter_bit_map`` are on.
+        """
+        bits = self._engine.filter_bits
+        if bits is not None and self.config.enable_calc_filter_bit_map:
+            bits.register(group, topic, where)
+
+    def unsubscribe(self, group: str, topic: str) -> None:
+        """Nobody of ``group`` reads ``topic`` by a condition any more."""
+        if self._engine.filter_bits is not None:
+            self._engine.filter_bits.unregister(group, topic)
+
     # -- reading
 
     def get(
@@ -162,6 +177,8 @@ class Store:
         offset: int = 0,
         max_messages: int = 32,
         where: str | SqlExpression | None = None,
+        *,
+        group: str | None = None,
     ) -> GetResult:
         """Messages of one queue from ``offset`` on, in queue order.
 
@@ -172,6 +189,8 @@ class Store:
             max_messages: how many at most; a byte limit and a limit on the units looked at apply as well.
             where: tags to pick, as ``"paid || refunded"``, compared as text; None and ``"*"`` pick all. Or a condition
                 on the properties: ``mqstore.sql("amount > 10")``.
+            group: the consumer group that asks. If it is registered with this very condition, and the queue keeps
+                notes of who wants what (``enable_calc_filter_bit_map``), other messages are not even read.
 
         Returns the messages with a status that says why there are no more, and the offset to go on from: it counts
         the units looked at, so that a call which finds nothing still moves on.
@@ -193,9 +212,16 @@ class Store:
             self.config.max_transfer_bytes_on_message_in_memory, self.config.max_filter_message_size
         )
         here = reading.QueueRange(queue, queue.min_offset, queue.max_offset)
-        result = reading.get_messages(self.log, here, offset, max_messages, expression, limits)
+        prefilter = self._prefilter(group, topic, expression) if group is not None else None
+        result = reading.get_messages(self.log, here, offset, max_messages, expression, limits, prefilter)
         self._statistics.note_get(len(result.messages))
         return result
+
+    def _prefilter(self, group: str, topic: str, expression: reading.Filter) -> Prefilter | None:
+        bits = self._engine.filter_bits
+        if bits is None or not isinstance(expression, SqlExpression):
+            return None
+        return bits.prefilter(group, topic, expression)
 
     def query(
         self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int | None = None
