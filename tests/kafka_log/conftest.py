@@ -11,7 +11,7 @@ import pytest
 def _no_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs return at once: these tests end processes at most, and never lose what was written.
 
-    What would be lost at a power cut is asked in test_faults.py, which looks at what was synced.
+    What would be lost at a power cut is asked in tests/crash, which looks at what was synced.
     """
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)

@@ -1,0 +1,113 @@
+"""Arguments that cannot be meant are refused, and what fails lets go of everything."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+from mqstore import (
+    Message,
+    MessageIllegalError,
+    StoreIOError,
+    UsageError,
+)
+from store.hostile import SIZES
+from store.support import open_small
+
+pytestmark = pytest.mark.timeout(60)
+
+
+ODD: list[Any] = [None, True, 0.5, "x", b"x", -1, 1 << 70, [], {}, float("nan"), "\ud800", ["\ud800"], [None], {1: "a"}]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Message)])
+def test_odd_fields_of_messages_are_stored_or_refused(tmp_path: Path, name: str) -> None:
+    sound = Message("T", b"sound")
+    with open_small(tmp_path / "s") as running:
+        stored = 0
+        for value in ODD:
+            odd = dataclasses.replace(sound, **{name: value})
+            for put in (lambda one: [running.put(one)], lambda one: running.put_batch([sound, one])):
+                with contextlib.suppress(MessageIllegalError, UsageError):
+                    stored += len(put(odd))
+        running.wait_dispatched()
+        assert sum(queue.count for queue in running.queues()) == stored
+        assert running.check() == []
+
+
+def test_odd_arguments_are_refused(store: Path) -> None:
+    """The numbers that lead into files: not one of the odd values passes for an offset, a queue or a time."""
+    with mqstore.open(store, **SIZES) as running, mqstore.inspect(store) as view:
+        calls: list[Callable[[Any], object]] = []
+        for one in (running, view):
+            calls += [
+                lambda value, one=one: one.get("T", value),
+                lambda value, one=one: one.get(value if isinstance(value, int | float) else 5, 0),
+                lambda value, one=one: one.get("T", 0, value),
+                lambda value, one=one: one.get("T", 0, 0, value),
+                lambda value, one=one: one.offset_at("T", 0, value),
+                lambda value, one=one: one.query("T", "k1", value),
+                lambda value, one=one: one.query("T", "k1", 0, value),
+            ]
+        calls += [
+            running.message_at,
+            lambda value: running.max_offset("T", value),
+            lambda value: running.min_offset("T", value),
+            lambda value: running.commit_offset("g", "T", 0, value),
+            lambda value: running.commit_offset("g", "T", value, 0),
+            lambda value: running.wait_arrival(value, 0),
+            lambda value: running.consumer("g", "T", timeout_s=value if value is not None else "x"),
+        ]
+        for call in calls:
+            for value in ODD:
+                if value == -1 or (value == 0.5 and call is calls[-1]):
+                    continue  # a time or an offset may be before the first; half a second is a time to wait
+                with pytest.raises(UsageError):
+                    call(value)
+
+
+def test_an_open_that_fails_lets_go_of_everything(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, data: bytes) -> None:
+        raise StoreIOError("no", path=path)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr("mqstore.store.engine.durable.replace_file", fail)
+    for _ in range(3):
+        with pytest.raises(StoreIOError):
+            mqstore.open(store, **SIZES)
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with mqstore.open(store, **SIZES) as running:
+        assert running.check() == []
+
+
+def test_a_close_that_fails_lets_go_of_everything(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise StoreIOError("no")
+
+    before = len(os.listdir("/proc/self/fd"))
+    running = mqstore.open(store, **SIZES)
+    monkeypatch.setattr(running._engine, "save_settings", fail)
+    with pytest.raises(StoreIOError):
+        running.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with mqstore.open(store, **SIZES) as again:
+        assert again.check() == []
+
+
+def test_check_beside_the_writer_knows_of_queues_that_are_new(tmp_path: Path) -> None:
+    """A message without keys leaves the index behind: its queue is not one of which the log holds nothing."""
+    with open_small(tmp_path / "s") as running:
+        running.put(Message("T", b"1", keys=["k"]))
+        running.wait_dispatched()
+        for number in range(5):
+            running.put(Message(f"new{number}", b"2", queue_id=0))
+            running.wait_dispatched()
+            assert running.check() == []
