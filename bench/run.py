@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import sqlite3
 import statistics
 import sys
@@ -32,7 +33,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 import mqstore
 from interop import jvm, real_store
 from mqstore import Message, kernels
-from mqstore.store.rebuild import rebuild
 
 SETTINGS = {"mapped_file_size_commit_log": 1 << 30, "default_topic_queue_nums": 4}
 STRIDE = 7919
@@ -158,18 +158,73 @@ def sqlite_put(mode: str) -> Callable[[Path, int], float]:
     return measure
 
 
-def rebuild_all(directory: Path, count: int) -> float:
-    """Queues and index from the log alone, the copy of the log included."""
+def put_columns(directory: Path, count: int) -> float:
+    """``put_table`` of 8,192 rows at a time, from one thread."""
+    import pyarrow as pa
+
+    rows = 8192
+    same = {
+        "topic": ["BenchTopic"] * rows,
+        "body": [bytes(1024)] * rows,
+        "tags": ["bench"] * rows,
+        "queueId": [0] * rows,
+    }
+    tables = [
+        pa.table({**same, "keys": [str(number) for number in range(first, first + rows)]}).slice(0, count - first)
+        for first in range(0, count, rows)
+    ]
+    with mqstore.open(directory, **SETTINGS) as store:
+        started = time.perf_counter()
+        for table in tables:
+            store.put_table(table)
+        return count / (time.perf_counter() - started)
+
+
+def open_store(directory: Path, count: int) -> float:
+    """Opening what was closed in good order; messages in it a second."""
     put_batches(1024, 1000)(directory, count)
+    return count / _open_seconds(directory)
+
+
+def open_log_only(directory: Path, count: int) -> float:
+    """Opening after a crash that left the log only, until queues and index are complete again."""
+    _leave_log_only(directory, count)
+    return count / _open_seconds(directory)
+
+
+def _open_seconds(directory: Path) -> float:
     started = time.perf_counter()
-    rebuild(directory, directory.with_name(directory.name + "-rebuilt"))
-    return count / (time.perf_counter() - started)
+    with mqstore.open(directory, **SETTINGS) as store:
+        if not store.wait_dispatched(600):
+            raise RuntimeError("the queues are not complete after ten minutes")
+        return time.perf_counter() - started
+
+
+def _leave_log_only(directory: Path, count: int) -> None:
+    put_batches(1024, 1000)(directory, count)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(directory / name)
+    for path in [directory / "checkpoint", *directory.glob("mqstore-*")]:
+        path.unlink(missing_ok=True)
+    (directory / "abort").touch()
+
+
+def peer_open(store: real_store.RealStore, directory: Path, count: int) -> float:
+    """The same in the real store: load, start, dispatch. Its virtual machine is running and cold, as at any start."""
+    put_batches(1024, 1000)(directory, count)
+    return count / store.open_seconds(directory, **BROKER_SIZES)
+
+
+def peer_open_log_only(store: real_store.RealStore, directory: Path, count: int) -> float:
+    """The same in the real store."""
+    _leave_log_only(directory, count)
+    return count / store.open_seconds(directory, **BROKER_SIZES)
 
 
 def peer_put(
-    size: int, threads: int = 1, mode: str = "ASYNC_FLUSH"
+    size: int, threads: int = 1, mode: str = "ASYNC_FLUSH", batch: int = 1
 ) -> Callable[[real_store.RealStore, Path, int], float]:
-    """The same loop of ``putMessage`` in the real store."""
+    """The same loop of ``putMessage``, or ``putMessages``, in the real store."""
 
     def measure(store: real_store.RealStore, directory: Path, count: int) -> float:
         result = store.bench_put(
@@ -177,6 +232,7 @@ def peer_put(
             count=count,
             body_size_bytes=size,
             threads=threads,
+            batch=batch,
             warm=count if mode == "ASYNC_FLUSH" else count // 4,
             flushDiskType=mode,
             **BROKER_SIZES,
@@ -223,10 +279,12 @@ def rows() -> list[Row]:
         Row("put, 1 KiB, 4 threads", put_loop(1024, 4), peer_put(1024, 4)),
         Row("put, 1 KiB, SYNC_FLUSH, 1 thread", put_loop(1024, 1, "SYNC_FLUSH"), peer_put(1024, 1, "SYNC_FLUSH")),
         Row("put, 1 KiB, SYNC_FLUSH, 8 threads", put_loop(1024, 8, "SYNC_FLUSH"), peer_put(1024, 8, "SYNC_FLUSH")),
-        Row("put_batch of 32, 1 KiB", put_batches(1024, 32)),
+        Row("put_batch of 32, 1 KiB", put_batches(1024, 32), peer_put(1024, batch=32)),
+        Row("put_table beside put_batch of 32, 1 KiB", put_columns, peer_put(1024, batch=32)),
         Row("get, 32 a time, 1 KiB, decoded", read_back, peer_get),
         Row("query by key, 1 KiB, record checked", query_all, peer_query),
-        Row("rebuild with a copy of the log, 1 KiB", rebuild_all),
+        Row("open after a clean stop, 1 KiB", open_store, peer_open),
+        Row("open with the log only, 1 KiB", open_log_only, peer_open_log_only),
     ]
 
 

@@ -39,6 +39,7 @@ from mqstore.store.message import GetResult, Message, PutResult, QueryResult, Qu
 from mqstore.store.rebuild import RebuildResult, rebuild, truncate
 from mqstore.store.store import Store
 from mqstore.store.store import open_store as open
+from mqstore.store.table import PutTableResult
 from mqstore.store.transactions import Transaction, TransactionState
 from mqstore.store.view import StoreView
 from mqstore.store.view import StoreView as inspect
@@ -65,6 +66,7 @@ __all__ = [
     "NotWritableError",
     "PutMessageStatus",
     "PutResult",
+    "PutTableResult",
     "QueryResult",
     "QueueInfo",
     "QueueUnit",

@@ -12,7 +12,7 @@ import queue
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mqstore import errors
 from mqstore.layout.record import Record
@@ -21,6 +21,10 @@ from mqstore.store.arguments import check_seconds
 from mqstore.store.consumer import Consumer
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
 from mqstore.store.store import Store, open_store
+from mqstore.store.table import PutTableResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["AsyncConsumer", "AsyncStore", "open"]
 
@@ -90,6 +94,10 @@ class AsyncStore:
     async def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """As :meth:`mqstore.Store.put_batch`."""
         return await _call(self._writer, self.store.put_batch, messages)
+
+    async def put_table(self, table: pa.Table | pa.RecordBatch) -> PutTableResult:
+        """As :meth:`mqstore.Store.put_table`."""
+        return await _call(self._writer, self.store.put_table, table)
 
     async def get(
         self,

@@ -65,6 +65,10 @@ class RealStore:
         """Load ``directory`` itself, start, and shut down again. Raises :class:`Refused`."""
         self._run(["recover", str(directory)], config)
 
+    def open_seconds(self, directory: Path, **config: object) -> float:
+        """Time loading ``directory``, start, and dispatching all that is not yet in queues and index."""
+        return float(self._run(["recover", str(directory)], config, options=BENCH_OPTIONS)["openSeconds"])
+
     def write(self, directory: Path, *, seed: int, count: int, crash: bool = False, **config: object) -> dict[str, Any]:
         """Put ``count`` messages of every kind into ``directory``, new or not; with ``crash`` never shut it down."""
         command = "write-crash" if crash else "write"
@@ -78,10 +82,14 @@ class RealStore:
         body_size_bytes: int,
         threads: int = 1,
         warm: int = 0,
+        batch: int = 1,
         **config: object,
     ) -> dict[str, Any]:
-        """Time a plain loop of ``putMessage``, after ``warm`` untimed ones; see ``messagesPerSecond`` of the result."""
-        numbers = (count, body_size_bytes, threads, warm)
+        """Time a plain loop of ``putMessage``, or of ``putMessages`` for a ``batch`` of more than one.
+
+        ``warm`` untimed ones come before; see ``messagesPerSecond`` of the result.
+        """
+        numbers = (count, body_size_bytes, threads, warm, batch)
         return self._run(["bench-put", str(directory), *map(str, numbers)], config, options=BENCH_OPTIONS)
 
     def bench_get(self, directory: Path, *, count: int, body_size_bytes: int, **config: object) -> dict[str, Any]:

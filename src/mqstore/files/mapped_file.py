@@ -7,6 +7,7 @@ some file systems (tmpfs) a page that was never written takes space when it is r
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from pathlib import Path
@@ -94,6 +95,11 @@ class MappedFile:
             target = end
             durable.reserve(self._fd, self.reserved_to, target, self.path)
         self.reserved_to = target
+
+    def reserve_if_possible(self, end: int) -> None:
+        """The same for bytes that were written before, so that they can be read here; not when there is no room."""
+        with contextlib.suppress(errors.DiskFullError):
+            self.reserve(end)
 
     def sync(self) -> None:
         """Force everything written so far to the device."""

@@ -115,6 +115,8 @@ class FilePool:
     def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T | None:
         """``function(source, end, *args)``: the source is a descriptor of the file, or its map, good as far as ``end``.
 
+        A function that gives None for the map is called for the descriptor as well.
+
         None for a file that has neither, in an object store.
 
         Raises:
@@ -125,7 +127,9 @@ class FilePool:
         lent = self._lent.get(path)
         if lent is not None:
             with contextlib.suppress(ValueError):  # its owner has just closed it
-                return function(lent.buffer, lent.reserved_to, *args)
+                result = function(lent.buffer, lent.reserved_to, *args)
+                if result is not None:
+                    return result
         slot = self._take(path)
         try:
             return function(slot.fd, _NO_END, *args)

@@ -32,7 +32,7 @@ from mqstore.kernels.kafka_api import (
     RecordColumns,
     RecordStop,
 )
-from mqstore.kernels.store_api import LogTail
+from mqstore.kernels.store_api import LogTail, RowColumns, TextColumn
 
 
 def _pure() -> Kernels:
@@ -71,12 +71,14 @@ kafka_index = _chosen.kafka_index
 kafka_records = _chosen.kafka_records
 key_hash = _chosen.key_hash
 log_tail = _chosen.log_tail
+measure_rows = _chosen.measure_rows
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
 physical_offsets = _chosen.physical_offsets
 properties_map = _chosen.properties_map
 put_batch = _chosen.put_batch
 put_message = _chosen.put_message
+put_rows = _chosen.put_rows
 queue_runs = _chosen.queue_runs
 record_with_key = _chosen.record_with_key
 resync = _chosen.resync
@@ -102,10 +104,12 @@ __all__ = [
     "QueueRun",
     "RecordColumns",
     "RecordStop",
+    "RowColumns",
     "Stop",
     "StringLists",
     "StringMaps",
     "Strings",
+    "TextColumn",
     "crc32",
     "crc32c",
     "find_property",
@@ -122,12 +126,14 @@ __all__ = [
     "kafka_records",
     "key_hash",
     "log_tail",
+    "measure_rows",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",
     "properties_map",
     "put_batch",
     "put_message",
+    "put_rows",
     "queue_runs",
     "record_with_key",
     "resync",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.record import Record
@@ -50,6 +50,29 @@ class LogTail(Protocol):
         """Write all messages, or None when one of them is left to the plain path and nothing changed."""
 
 
+TextColumn = tuple[Any, Any, Any]
+"""A string or binary column as Arrow's large kinds have it: 64-bit offsets, data, and a bit for each row that is not
+null, or None when none is."""
+
+
+class RowColumns(NamedTuple):
+    """Messages as columns, ready for the log. Columns of numbers are buffers of native 32-bit integers.
+
+    ``size`` is the number of rows; ``topic_of`` are numbers of ``topics``; ``queue_of`` is -1 where the topic's queues
+    take turns; ``keys`` are the keys of a row parted by blanks. ``keys_first`` is the order of KEYS and TAGS in a
+    properties string.
+    """
+
+    size: int
+    topics: TextColumn
+    topic_of: Any
+    queue_of: Any
+    body: TextColumn
+    tags: TextColumn | None
+    keys: TextColumn | None
+    keys_first: bool
+
+
 class StoreKernels(Protocol):
     """The functions behind ``put``, ``get`` and ``query``; a part of :class:`mqstore.kernels.api.Kernels`."""
 
@@ -64,6 +87,50 @@ class StoreKernels(Protocol):
             put_ok: the status in it.
             store_host: address and port of this store, 8 or 20 bytes; also the host of messages that name none.
             max_body: bytes a body may have.
+        """
+
+    def measure_rows(
+        self, columns: RowColumns, max_body: int, max_queue: int, hosts_size: int, /
+    ) -> tuple[int, int, int]:
+        """The first row that :meth:`put_rows` cannot put, -1 if it can put all; all bytes and the most bytes of those
+        before it.
+
+        That is a row without a body or with one longer than ``max_body``, of no topic or of a queue above
+        ``max_queue``, or with tags or keys that are empty or would not read back as they are.
+
+        Args:
+            hosts_size: bytes of the two host fields of a record together.
+        """
+
+    def put_rows(
+        self,
+        buffer: Any,
+        position: int,
+        limit: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+        host: bytes,
+        columns: RowColumns,
+        start: int,
+        stop: int,
+        queue_base: Any,
+        queue_counts: Any,
+        turns: Any,
+        next_offsets: Any,
+        /,
+    ) -> tuple[int, int, int]:
+        """Write the rows [start, stop) as records one behind the other, as long as they fit; measured before.
+
+        Args:
+            buffer, position, limit, physical_offset: where to, as for :meth:`put_batch`.
+            store_timestamp_ms: their store time and born time.
+            host: both hosts.
+            queue_base: by topic, where its queue 0 is in ``next_offsets``; 64 bits each, as are the next three.
+            queue_counts: by topic, how many queues take turns; a row that names a higher one makes it more.
+            turns: by topic, how many messages have taken a turn; counted up.
+            next_offsets: next queue offsets; counted up.
+
+        Returns the first row that was not written, the position behind the last one that was, and its own, -1 if none.
         """
 
     def unit_span(

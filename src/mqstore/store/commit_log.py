@@ -22,6 +22,7 @@ from mqstore.kernels.api import PreparedMessage
 from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.record import encode_blank
+from mqstore.store.queue_places import QueuePlaces, Rows
 
 
 class Pending(NamedTuple):
@@ -63,6 +64,10 @@ class Appended:
     size_bytes: int
     queue_offset: int
     store_timestamp_ms: int
+
+
+_STRETCH_BYTES = 8 << 20
+"""About so much of a table is written before others may append."""
 
 
 class CommitLog:
@@ -137,6 +142,7 @@ class CommitLog:
         file = self._directories.open_file(start, self.file_size)
         if file is not None:
             self._use(file)
+            file.reserve_if_possible(end_offset - start)
 
     def append(self, records: Sequence[Pending]) -> list[Appended]:
         """Append ``records`` one behind the other into one file and give each its place.
@@ -189,6 +195,42 @@ class CommitLog:
         tail.last_record_offset = results[-1].physical_offset
         tail.end_offset += total
         return results
+
+    def append_rows(self, rows: Rows, start: int) -> int:
+        """Append rows of a table from number ``start`` on, as many as one stretch takes; the first that is left.
+
+        Raises as :meth:`append`.
+        """
+        self.check_fits(rows.largest)
+        with self._lock:
+            self.tail.is_open = False
+            try:
+                self._check_writable()
+                return self._append_rows(rows, start)
+            finally:
+                self.tail.is_open = self.failure is None and not self._closed and not self._disk_full
+
+    def _append_rows(self, rows: Rows, start: int) -> int:
+        tail = self.tail
+        file = self._room_for(1)
+        position = tail.end_offset - file.start
+        file.reserve(min(self.file_size, position + min(max(_STRETCH_BYTES, rows.largest), rows.left) + BLANK_SIZE))
+        tail.allow(file.start + file.reserved_to)
+        timestamp_ms = max(time.time_ns() // 1_000_000, tail.last_timestamp_ms)
+        places = QueuePlaces(rows, tail)
+        stop, end, last = kernels.put_rows(
+            file.buffer, position, file.reserved_to, file.start, timestamp_ms, rows.host, rows.columns, start,
+            rows.columns.size, places.base, rows.queue_counts, places.turns, places.next_offsets,
+        )  # fmt: skip
+        if stop > start:
+            places.note(tail)
+            tail.last_timestamp_ms = timestamp_ms
+            tail.last_record_offset = file.start + last
+            tail.end_offset = file.start + end
+            rows.left -= end - position
+            return stop
+        self._room_for(file.start + self.file_size - tail.end_offset)  # the next row goes to the next file
+        return self._append_rows(rows, start)
 
     def _check_writable(self) -> None:
         if self._closed:

@@ -50,7 +50,11 @@ class IndexWriter:
         self._filed_to = (filed_to, 0)
         self.paths = list_index_files(self._directory)
         if self.paths:
-            self._use(MappedFile(self.paths[-1], self._geometry.file_size))
+            file = MappedFile(self.paths[-1], self._geometry.file_size)
+            self._use(file)
+            file.reserve_if_possible(
+                min(file.size_bytes, layout.entry_position(self.index_count, self._geometry.hash_slots))
+            )
 
     def _use(self, file: MappedFile) -> None:
         """Make ``file`` the one that is written to."""

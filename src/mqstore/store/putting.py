@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from mqstore import errors
+from mqstore import errors, kernels
 from mqstore.kernels.store_api import LogTail
 from mqstore.layout.message_id import encode_message_id
 from mqstore.status import PutMessageStatus
@@ -12,8 +13,10 @@ from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.flush import FlushService
 from mqstore.store.message import Message, PutResult
+from mqstore.store.queue_places import Rows
 from mqstore.store.settings import Settings
-from mqstore.store.writer import check_topic, prepare
+from mqstore.store.table import MessageTable, PutTableResult
+from mqstore.store.writer import MAX_QUEUE_ID, check_topic, prepare
 
 
 class Putting:
@@ -67,6 +70,47 @@ class Putting:
             return self._when_flushed(results)
         return results
 
+    def put_table(self, table: MessageTable) -> PutTableResult:
+        """See :meth:`mqstore.Store.put_table`."""
+        host = self._config.store_host
+        bad, total, largest = kernels.measure_rows(
+            table.columns, self._config.max_message_size, MAX_QUEUE_ID, 2 * len(host)
+        )
+        if bad >= 0 or not table.has_good_topics:
+            return self._put_rows_plainly(list(table.messages()))
+        topics = table.topics
+        counts = [self._settings.queue_count(topic, self._config) for topic in topics]
+        most = max(*counts, table.most_queue_id + 1)
+        rows = Rows(table.columns, topics, array("q", counts), most, host, largest, total)
+        return self._put_rows(rows)
+
+    def _put_rows(self, rows: Rows) -> PutTableResult:
+        total, first, done = rows.left, self._tail.end_offset, 0
+        while done < rows.columns.size:
+            try:
+                done = self._commit_log.append_rows(rows, done)
+            except errors.MqstoreError as error:
+                error.offset = done  # rows before it are stored
+                raise
+            self._on_appended()
+        for topic, queues in zip(rows.topics, rows.queue_counts, strict=True):
+            self._settings.ensure_topic(topic, queues, self._config)
+            self._tail.queue_counts[topic] = self._settings.queue_count(topic, self._config)
+        end = self._tail.end_offset
+        is_safe = not self._is_sync or self._flush.wait_for(end)
+        status = PutMessageStatus.PUT_OK if is_safe else PutMessageStatus.FLUSH_DISK_TIMEOUT
+        return PutTableResult(status, done, total, first, end)
+
+    def _put_rows_plainly(self, messages: list[Message]) -> PutTableResult:
+        """Put rows one by one; all are looked at before the first is stored."""
+        first, size_bytes, status = self._tail.end_offset, 0, PutMessageStatus.PUT_OK
+        pending = [self._prepare(message, number) for number, message in enumerate(messages)]
+        for message, one in zip(messages, pending, strict=True):
+            (result,) = self._append([message], [one])
+            size_bytes += result.size_bytes
+            status = result.status if result.status is not PutMessageStatus.PUT_OK else status
+        return PutTableResult(status, len(messages), size_bytes, first, self._tail.end_offset)
+
     def put_prepared(self, topic: str, pending: Pending) -> PutResult:
         """Append a record that the store itself made up for ``topic``; it is not waited for.
 
@@ -86,7 +130,9 @@ class Putting:
         for message in messages:
             if not isinstance(message, Message):
                 raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
-        pending = [self._prepare(message, number) for number, message in enumerate(messages)]
+        return self._append(messages, [self._prepare(message, number) for number, message in enumerate(messages)])
+
+    def _append(self, messages: Sequence[Message], pending: list[Pending]) -> list[PutResult]:
         appended = self._commit_log.append(pending)
         self._on_appended()
         for message, one in zip(messages, pending, strict=True):

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqstore import errors
 from mqstore.files.remote import RemotePath, as_path
@@ -29,9 +29,13 @@ from mqstore.store.message import GetResult, Message, PutResult, QueryResult, Qu
 from mqstore.store.recovery import Progress
 from mqstore.store.runtime_info import runtime_info
 from mqstore.store.settings import GroupProgress, group_progress
+from mqstore.store.table import MessageTable, PutTableResult
 from mqstore.store.transactions import Transaction, Transactions
 from mqstore.store.view import TIME_MAX_MS
 from mqstore.store.writer import MAX_QUEUE_ID, check_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Store:
@@ -93,6 +97,24 @@ class Store:
         """
         self._check_open()
         return self._putting.put_batch(list(messages))
+
+    def put_table(self, table: pa.Table | pa.RecordBatch) -> PutTableResult:
+        """Store every row of an Arrow table as a message, in order, without a Python object for each.
+
+        Args:
+            table: columns ``topic`` (string) and ``body`` (binary or string), and any of ``tags`` (string), ``keys``
+                (list of strings, or one string with blanks between keys) and ``queueId`` (integer; where it is missing
+                the topic's queues take turns).
+
+        Every row is checked before the first is stored. A table may be larger than a log file; then a full disk can
+        leave its first rows stored, and the error's ``offset`` says how many.
+
+        Raises:
+            UsageError: the table has other columns or types.
+            MessageIllegalError, DiskFullError, StoreIOError: as :meth:`put`; ``offset`` is the row's number.
+        """
+        self._check_open()
+        return self._putting.put_table(MessageTable(table))
 
     def put_prepared(self, topic: str, pending: Pending) -> PutResult:
         """Append a record that a service of this store made up; see :class:`mqstore.store.putting.Putting`."""

@@ -1,11 +1,15 @@
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.QueryMessageResult;
@@ -20,14 +24,16 @@ final class Bench {
 
     private final RealStore real;
     private final byte[] body;
+    private int batch = 1;
 
     Bench(RealStore real, int bodySize) {
         this.real = real;
         this.body = new byte[bodySize];
     }
 
-    /** Puts {@code count} messages from {@code threads} threads, each into a queue of its own. */
-    Map<String, Object> put(long count, int threads, long warm) throws Exception {
+    /** Puts {@code count} messages from {@code threads} threads, each into a queue of its own, {@code batch} at a time. */
+    Map<String, Object> put(long count, int threads, long warm, int batch) throws Exception {
+        this.batch = batch;
         long failed = run("WarmTopic", warm, threads);
         real.waitForDispatch();
         long begin = System.nanoTime();
@@ -50,8 +56,12 @@ final class Bench {
             int queueId = thread;
             new Thread(() -> {
                 try {
-                    for (long i = queueId; i < count; i += threads) {
-                        failed.addAndGet(putOne(topic, queueId, i) ? 0 : 1);
+                    if (batch > 1) {
+                        failed.addAndGet(putBatches(topic, queueId, count / threads));
+                    } else {
+                        for (long i = queueId; i < count; i += threads) {
+                            failed.addAndGet(putOne(topic, queueId, i) ? 0 : 1);
+                        }
                     }
                 } catch (Exception | Error stop) {
                     stop.printStackTrace();
@@ -72,6 +82,29 @@ final class Bench {
         message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
         PutMessageResult result = real.store.putMessage(message);
         return result.isOk();
+    }
+
+    private long putBatches(String topic, int queueId, long count) throws Exception {
+        long failed = 0;
+        for (long first = 0; first < count; first += batch) {
+            List<Message> elements = new ArrayList<>();
+            for (long i = first; i < Math.min(first + batch, count); i++) {
+                Message element = new Message(topic, body);
+                MessageAccessor.putProperty(element, "TAGS", "bench");
+                MessageAccessor.putProperty(element, "UNIQ_KEY", Long.toString(i));
+                elements.add(element);
+            }
+            MessageExtBatch messages = new MessageExtBatch();
+            messages.setTopic(topic);
+            messages.setQueueId(queueId);
+            messages.setBody(MessageDecoder.encodeMessages(elements));
+            messages.setBornTimestamp(System.currentTimeMillis());
+            Version.Inner hosts = Workload.message(topic, queueId, body);
+            messages.setBornHost(hosts.getBornHost());
+            messages.setStoreHost(hosts.getStoreHost());
+            failed += real.store.putMessages(messages).isOk() ? 0 : elements.size();
+        }
+        return failed;
     }
 
     /** Reads one queue from its beginning to its end and decodes every message. */

@@ -19,7 +19,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   recover DIR                      load, start, wait for dispatch, shut down
  *   write DIR SEED COUNT             put COUNT mixed messages, shut down
  *   write-crash DIR SEED COUNT       the same, then stop the process without shutting down
- *   bench-put DIR COUNT SIZE THREADS WARM  a plain loop of putMessage, after WARM messages that are not timed
+ *   bench-put DIR COUNT SIZE THREADS WARM BATCH  a plain loop of putMessage, or of putMessages with more than one in a
+ *             BATCH, after WARM messages that are not timed
  *   bench-get DIR COUNT SIZE  puts, then reads one queue 32 at a time and decodes, three times; the last is timed
  *   bench-query DIR COUNT SIZE  puts, then looks each message up by its unique key, three times; the last is timed
  * </pre>
@@ -61,8 +62,10 @@ public final class RealStore {
             }
         }
         String ask = options.remove("ask");
+        long begin = System.nanoTime();
         RealStore real = new RealStore(Paths.get(words.get(1)), options);
         real.start();
+        double openSeconds = (System.nanoTime() - begin) / 1e9;
         Map<String, Object> summary = new LinkedHashMap<>();
         boolean shutDown = true;
         switch (words.get(0)) {
@@ -80,7 +83,8 @@ public final class RealStore {
                 break;
             case "bench-put":
                 summary = new Bench(real, Integer.parseInt(words.get(3))).put(
-                    Long.parseLong(words.get(2)), Integer.parseInt(words.get(4)), Long.parseLong(words.get(5)));
+                    Long.parseLong(words.get(2)), Integer.parseInt(words.get(4)), Long.parseLong(words.get(5)),
+                    Integer.parseInt(words.get(6)));
                 break;
             case "bench-get":
                 summary = new Bench(real, Integer.parseInt(words.get(3))).get(Long.parseLong(words.get(2)));
@@ -91,6 +95,7 @@ public final class RealStore {
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
         }
+        summary.put("openSeconds", openSeconds);
         summary.put("maxPhyOffset", real.store.getMaxPhyOffset());
         if (shutDown) {
             real.waitForDispatch();

@@ -126,7 +126,7 @@ cdef int64_t put_row_keys(
     return -1
 
 
-cdef int64_t put_rows(
+cdef int64_t file_rows(
     IndexFile* file, Columns* columns, const uint8_t* base, int64_t row, int64_t* key, int64_t stop
 ) noexcept nogil:
     """File the keys of rows up to ``stop``; the row at which the file was full, ``key`` being set, or ``stop``."""
@@ -160,9 +160,9 @@ def index_put(
     read_header(&file, target.at, hash_slots, max_entries)
     if stop - row > RELEASE_ROWS:
         with nogil:
-            reached = put_rows(&file, &rows, source.at, row, &key, stop)
+            reached = file_rows(&file, &rows, source.at, row, &key, stop)
     else:
-        reached = put_rows(&file, &rows, source.at, row, &key, stop)
+        reached = file_rows(&file, &rows, source.at, row, &key, stop)
     write_header(&file)
     return reached, key
 

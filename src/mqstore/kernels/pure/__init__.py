@@ -18,6 +18,7 @@ from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, 
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
 from mqstore.kernels.pure.lookup import index_find, key_hash, record_with_key
 from mqstore.kernels.pure.put import put_batch, put_message
+from mqstore.kernels.pure.put_rows import measure_rows, put_rows
 from mqstore.kernels.pure.scan import resync, scan
 from mqstore.kernels.pure.tail import log_tail
 
@@ -41,12 +42,14 @@ __all__ = [
     "kafka_records",
     "key_hash",
     "log_tail",
+    "measure_rows",
     "ms_to_us",
     "msg_id_text",
     "physical_offsets",
     "properties_map",
     "put_batch",
     "put_message",
+    "put_rows",
     "queue_runs",
     "record_with_key",
     "resync",
