@@ -22,8 +22,8 @@ from mqstore.cli import EXIT_INTERRUPTED, mqadmin
 from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = (
-    "demo", "put", "stats", "dump", "get", "query", "tail", "lag", "check", "audit", "export", "load", "rebuild",
-    "truncate", "expire",
+    "demo", "put", "stats", "dump", "get", "query", "tail", "lag", "check", "audit", "export", "compact", "load",
+    "rebuild", "truncate", "expire",
 )  # fmt: skip
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 

@@ -26,13 +26,20 @@ from mqstore.store.view import StoreView
 def run(
     store: StorePath,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PATH", help="Directory for the Parquet files.", parser=parse_path)
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Directory or URL for the Parquet files.", parser=parse_path
+        ),
     ],
     topic: TopicOption = None,
     where: WhereOption = None,
     begin: BeginOption = None,
     end: EndOption = None,
     columns: Annotated[str | None, typer.Option(help="Columns to write, with commas; left out: all.")] = None,
+    partition_by: Annotated[
+        str, typer.Option(help="Directories to divide the files among: topic,date or one of these or nothing.")
+    ] = "topic,date",
+    delta: Annotated[bool, typer.Option("--delta", help="Commit the files to a Delta table there.")] = False,
     job_id: Annotated[str | None, typer.Option(help="Name of the job, to go on with one that was broken off.")] = None,
     master: MasterOption = "local[2]",
     format: FormatOption = Format.text,
@@ -57,6 +64,8 @@ def run(
                 job_id=job_id,
                 options={name: value for name, value in options.items() if value is not None},
                 columns=None if columns is None else [name.strip() for name in columns.split(",")],
+                partition_by=[name.strip() for name in partition_by.split(",") if name.strip()],
+                table_format="delta" if delta else "parquet",
                 on_progress=on_progress,
             )
     finally:

@@ -1,6 +1,7 @@
 """Bulk jobs on Spark: the work is done inside the tasks, and only small summaries come back (docs/spark.md)."""
 
 from mqstore.spark.jobs.auditing import AuditFinding, AuditResult, audit
+from mqstore.spark.jobs.compacting import CompactResult, compact
 from mqstore.spark.jobs.converting import convert
 from mqstore.spark.jobs.counting import StatsResult, stats
 from mqstore.spark.jobs.exporting import ExportResult, export
@@ -11,12 +12,14 @@ from mqstore.spark.jobs.rebuilding import RebuildResult, rebuild
 __all__ = [
     "AuditFinding",
     "AuditResult",
+    "CompactResult",
     "ExportResult",
     "LagResult",
     "LoadResult",
     "RebuildResult",
     "StatsResult",
     "audit",
+    "compact",
     "convert",
     "export",
     "lag",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
 from mqstore.files.remote import as_path
-from mqstore.spark.jobs import outputs
+from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Progress, run_tasks
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
@@ -36,6 +36,8 @@ CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LEFT_OUT: Final = ("topic", "propertiesString")
+PARTITIONS: Final = ("topic", "date")
+"""What an output can be divided by, in this order."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ class _Job:
     columns: tuple[str, ...]
     target_file_bytes: int
     compression: str
+    partition_by: tuple[str, ...] = PARTITIONS
+    table_format: str = "parquet"
+    table: str | None = None
 
     @property
     def manifest(self) -> Path:
@@ -93,6 +98,10 @@ def export(
     columns: Sequence[str] | None = None,
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     compression: str = "zstd",
+    partition_by: Sequence[str] = PARTITIONS,
+    table_format: str = "parquet",
+    table: str | None = None,
+    catalog: Mapping[str, str] | None = None,
     on_progress: Progress | None = None,
 ) -> ExportResult:
     """Write the messages of ``source`` as Parquet below ``output``: ``topic=T/date=YYYY-MM-DD/*.parquet``.
@@ -110,6 +119,12 @@ def export(
         columns: columns of the view ``messages``; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
         compression: a Parquet codec: one of :data:`CODECS`.
+        partition_by: ``("topic", "date")``, or less: the directories that files are divided among. A topic that is in
+            no directory's name is in the files.
+        table_format: ``parquet``; or ``delta``, then ``output`` is a Delta table that the files are committed to; or
+            ``iceberg``.
+        table: name of the Iceberg table, as ``lake.messages``. Its files hold the topic as well.
+        catalog: properties of the Iceberg catalog, as pyiceberg takes them: ``{"type": "rest", "uri": …}``.
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
@@ -117,13 +132,18 @@ def export(
         MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
     """
     started = time.monotonic()
+    lake.check_format(table_format)
+    if (table_format == "iceberg") != (table is not None and catalog is not None):
+        raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
     job, parts = _plan(source, output, job_id, options, columns, target_file_bytes, compression)
+    job = _as_table(job, tuple(partition_by), table_format, table)
     if job.manifest.exists():
         return _from_manifest(job)
     parts = _begin(job, parts)
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)
     files = [file for one in written for file in one.files]
     _publish(job, files)
+    _commit(job, files, catalog or {})
     return _finish(job, files, sum(one.log_bytes for one in written), time.monotonic() - started)
 
 
@@ -167,6 +187,30 @@ def _plan(
         )
     columns_to_write = tuple(name for name in wanted if name != "topic")
     return _Job(str(where), name, parsed, columns_to_write, target_file_bytes, compression), parts
+
+
+def _as_table(job: _Job, partition_by: tuple[str, ...], table_format: str, table: str | None) -> _Job:
+    if [one for one in PARTITIONS if one in partition_by] != list(partition_by):
+        raise errors.UsageError("no such partitioning", expected=", ".join(PARTITIONS), found=", ".join(partition_by))
+    columns = job.columns
+    if "topic" not in partition_by or table_format == "iceberg":
+        columns = ("topic", *columns)
+    return dataclasses.replace(job, columns=columns, partition_by=partition_by, table_format=table_format, table=table)
+
+
+def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
+    """Make the files part of the table, if there is one."""
+    import pyarrow as pa
+
+    from mqstore.spark.columns import SCHEMA
+
+    fields = [SCHEMA.field(name) for name in job.columns]
+    output = as_path(job.output)
+    if job.table_format == "delta":
+        fields += [pa.field(name, pa.string()) for name in job.partition_by if name not in job.columns]
+        lake.commit_delta(output, job.job_id, pa.schema(fields), job.partition_by, files)
+    elif job.table_format == "iceberg":
+        lake.commit_iceberg(output, job.job_id, pa.schema(fields), str(job.table), catalog, files)
 
 
 def _other_jobs(output: Path, name: str) -> list[str]:
@@ -220,8 +264,9 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
     if not done.exists():
         attempt = job.stage / f"{number:06d}-{uuid.uuid4().hex}"
         writer = PartitionedWriter(
-            attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression
-        )
+            attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression,
+            job.partition_by,
+        )  # fmt: skip
         needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
         try:
             view = MessagesView([], job.options, needed)

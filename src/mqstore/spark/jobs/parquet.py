@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -48,7 +48,16 @@ class _OpenFile:
 class PartitionedWriter:
     """Writes to ``topic=T/date=D/STEM-N.parquet`` below ``directory``. Dates are those of storeTimestamp, UTC."""
 
-    def __init__(self, directory: Path, stem: str, columns: list[str], target_bytes: int, compression: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stem: str,
+        columns: list[str],
+        target_bytes: int,
+        compression: str,
+        partition_by: Sequence[str] = ("topic", "date"),
+    ) -> None:
+        self._partition_by = partition_by
         self._directory = directory
         self._stem = stem
         self._columns = columns
@@ -62,7 +71,7 @@ class PartitionedWriter:
 
     def write(self, batch: Any) -> None:
         """Add a batch that has the columns to write, ``topic`` and ``storeTimestamp``."""
-        for partition, rows in _by_partition(batch):
+        for partition, rows in _by_partition(batch, self._partition_by):
             part = rows.select(self._columns)
             self._pending[partition].append(part)
             self._pending_bytes += part.nbytes
@@ -98,7 +107,7 @@ class PartitionedWriter:
             self._finish(next(iter(self._open)))
         number = self._numbers[partition]
         self._numbers[partition] += 1
-        final = f"{partition}/{self._stem}-{number:03d}.parquet"
+        final = f"{partition}{self._stem}-{number:03d}.parquet"
         path = self._directory / final
         sink = outputs.open_sink(path)
         writer = pq.ParquetWriter(sink, schema, compression=self._compression)
@@ -112,10 +121,12 @@ class PartitionedWriter:
         self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
 
 
-def _by_partition(batch: Any) -> Iterator[tuple[str, Any]]:
-    """The rows of each (topic, date), in their order."""
-    topics = batch["topic"].dictionary_encode()
+def _by_partition(batch: Any, partition_by: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The rows of each topic and date, or of one of these alone, in their order."""
+    topics = (batch["topic"] if "topic" in partition_by else pa.repeat("", batch.num_rows)).dictionary_encode()
     days = batch["storeTimestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 86_400_000_000
+    if "date" not in partition_by:
+        days = np.zeros_like(days)
     day_numbers, day_codes = np.unique(days, return_inverse=True)
     codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) * len(day_numbers) + day_codes
     if len(codes) and codes.min() != codes.max():
@@ -125,7 +136,8 @@ def _by_partition(batch: Any) -> Iterator[tuple[str, Any]]:
     for start, stop in itertools.pairwise(borders):
         if stop > start:
             topic, day = divmod(int(codes[start]), len(day_numbers))
-            name = partition_name(topics.dictionary[topic].as_py(), int(day_numbers[day]))
+            directories = partition_name(topics.dictionary[topic].as_py(), int(day_numbers[day])).split("/")
+            name = "".join(f"{one}/" for one in directories if one.partition("=")[0] in partition_by)
             yield name, batch.slice(start, stop - start)
 
 

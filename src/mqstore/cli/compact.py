@@ -1,0 +1,41 @@
+"""``mqstore compact``: small Parquet files of exports into large ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqstore.cli.options import FormatOption, MasterOption, check_master, parse_path
+from mqstore.cli.output import Format, make_output, size_text, step_bar
+
+
+def run(
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="Directory that exports have written to.", parser=parse_path)
+    ],
+    target_mib: Annotated[int, typer.Option(min=1, help="About how large files shall be, in MiB.")] = 128,
+    master: MasterOption = "local[2]",
+    format: FormatOption = Format.text,
+) -> int:
+    """Merge the small files of exports, directory by directory; the rows stay the same.
+
+    Killed in the middle it leaves the old files of a directory or the new, never both or neither.
+    """
+    from mqstore import spark as mqspark
+
+    session = mqspark.session(check_master(master), "mqstore compact")
+    try:
+        with step_bar("compacting") as on_progress:
+            result = mqspark.jobs.compact(
+                session, output.absolute(), target_file_bytes=target_mib << 20, on_progress=on_progress
+            )
+    finally:
+        session.stop()
+    before = f"{result.files_before} files ({size_text(result.bytes_before)})"
+    after = f"{result.files_after} ({size_text(result.bytes_after)})"
+    line = f"{before} have become {after}, in {result.seconds:.1f} s"
+    make_output(format).document(dataclasses.asdict(result), [line])
+    return 0

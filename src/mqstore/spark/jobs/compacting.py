@@ -1,0 +1,223 @@
+"""Many small Parquet files of several exports into few large ones.
+
+Each directory of an export gets a new one made beside it, with the small files merged and links to the large ones, and
+the two change places in one step. So a directory holds the old files or the new, whenever the job is killed, and
+starting it again does what is left to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mqstore import errors
+from mqstore.files import copying, durable
+from mqstore.files.remote import RemotePath, as_path
+from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES, STATE_DIRECTORY
+from mqstore.spark.jobs.tasks import Progress, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STAGE_NAME: Final = "compact.partial"
+_EXCHANGE: Final = 2
+_AT_WORKING_DIRECTORY: Final = -100
+
+
+@dataclass(frozen=True)
+class CompactResult:
+    """What a compaction did.
+
+    Attributes:
+        directories: how many directories had small files to merge.
+        files_before, files_after: Parquet files of the whole output.
+        bytes_before, bytes_after: their lengths together.
+        rows: messages in the files that were merged; none was changed.
+        seconds: how long it took.
+    """
+
+    directories: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    rows: int
+    seconds: float
+
+
+class _Merge(NamedTuple):
+    """One directory: its place below the output, the files to merge, those that stay, and the new directory."""
+
+    directory: str
+    small: list[str]
+    large: list[str]
+    new: str
+
+
+def compact(
+    spark: SparkSession,
+    output: str | os.PathLike[str],
+    *,
+    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
+    on_progress: Progress | None = None,
+) -> CompactResult:
+    """Merge the small files of exports to ``output``. Rows stay what they were, and in their directories.
+
+    Let no export to the same output run meanwhile: a directory that gets new files is left as it is.
+
+    Args:
+        spark: the session; its workers must see ``output``.
+        output: a directory that :func:`export` wrote to as plain Parquet.
+        target_file_bytes: files below half of this are merged, into files of about this size.
+        on_progress: called with (tasks done, tasks in all).
+
+    Raises:
+        UsageError: ``output`` is no such directory, or is a table of Delta or Iceberg, which have ways of their own.
+        CorruptFileError: a file cannot be read.
+        StoreIOError, DiskFullError.
+    """
+    started = time.monotonic()
+    root = _checked(as_path(output).absolute(), target_file_bytes)
+    stage = root / STATE_DIRECTORY / _STAGE_NAME
+    _restore(root, stage)
+    copying.remove_tree(stage)
+    before = [path.stat().st_size for path in _files(root)]
+    merges = _plan(root, stage, target_file_bytes)
+    durable.make_directories(stage)
+    rows = run_tasks(spark, functools.partial(_merge, target_file_bytes), merges, on_progress)
+    for one in merges:
+        _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
+    copying.remove_tree(stage)
+    after = [path.stat().st_size for path in _files(root)]
+    seconds = time.monotonic() - started
+    return CompactResult(len(merges), len(before), len(after), sum(before), sum(after), sum(rows), seconds)
+
+
+def _checked(root: Path, target_file_bytes: int) -> Path:
+    if target_file_bytes < 1:
+        raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
+    if isinstance(root, RemotePath):
+        raise errors.UsageError(
+            "an object store cannot change a directory in one step", found=root.url,
+            hint="export to a Delta or Iceberg table, and use its own compaction",
+        )  # fmt: skip
+    if not (root / STATE_DIRECTORY).is_dir():
+        raise errors.UsageError("nothing was exported to this directory", path=root)
+    if (root / "_delta_log").exists():
+        raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
+    return root
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """The Parquet files that readers see."""
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name[:1] not in "_.")
+        yield from (
+            Path(directory, name) for name in sorted(files) if name.endswith(".parquet") and name[0] not in "_."
+        )
+
+
+def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[_Merge]:
+    by_directory: dict[Path, list[Path]] = {}
+    for path in _files(root):
+        if path.parent != root:  # the root itself holds more than files
+            by_directory.setdefault(path.parent, []).append(path)
+    merges = []
+    for directory, paths in by_directory.items():
+        small = [path.name for path in paths if path.stat().st_size < target_file_bytes / 2]
+        if len(small) > 1:
+            large = [path.name for path in paths if path.name not in small]
+            merges.append(_Merge(str(directory), small, large, str(stage / directory.relative_to(root))))
+    return merges
+
+
+def _merge(target_file_bytes: int, merge: _Merge) -> int:
+    """Runs in a task: make the new directory, and give the rows of the files that were merged."""
+    import pyarrow as pa
+
+    own = Path(f"{merge.new}.{os.getpid()}-{time.monotonic_ns()}")
+    own.mkdir(parents=True)
+    try:
+        for name in merge.large:
+            os.link(Path(merge.directory, name), own / name)
+        rows = _write(merge, own, target_file_bytes)
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError):
+            raise errors.from_os_error(error, "merge files", merge.directory) from error
+        raise errors.CorruptFileError(f"files cannot be merged: {error}", path=merge.directory) from error
+    durable.sync_directory(own)
+    try:
+        own.rename(merge.new)
+    except OSError:  # another attempt was faster
+        copying.remove_tree(own)
+    return rows
+
+
+def _write(merge: _Merge, own: Path, target_file_bytes: int) -> int:
+    import pyarrow.parquet as pq
+
+    stem = hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16]
+    writer: Any = None
+    written: list[Path] = []
+    rows = 0
+    for name in merge.small:
+        with pq.ParquetFile(Path(merge.directory, name)) as file:
+            codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "zstd"
+            rows += file.metadata.num_rows
+            for number in range(file.metadata.num_row_groups):
+                if writer is None:
+                    written.append(own / f"compacted-{stem}-{len(written):03d}.parquet")
+                    sink = written[-1].open("wb")
+                    writer = pq.ParquetWriter(sink, file.schema_arrow, compression=codec)
+                writer.write_table(file.read_row_group(number))
+                if sink.tell() >= target_file_bytes:
+                    writer.close()
+                    sink.close()
+                    writer = None
+    if writer is not None:
+        writer.close()
+        sink.close()
+    for path in written:
+        durable.sync_path(path)
+    kept = sum(pq.read_metadata(path).num_rows for path in written)
+    if kept != rows:
+        raise errors.CorruptFileError("merged files lack rows", path=merge.directory, expected=rows, found=kept)
+    return rows
+
+
+def _swap(directory: Path, new: Path, planned: list[str]) -> None:
+    """Let the new directory take the place of the old one, unless something has come since."""
+    if sorted(os.listdir(directory)) != sorted(planned):
+        return
+    if not _exchange(directory, new):
+        # Two steps where the file system knows no better; _restore does the second if this process cannot.
+        aside = new.with_name(f"{new.name}.old")
+        os.rename(directory, aside)
+        os.rename(new, directory)
+    durable.sync_directory(directory.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two directories change names in one step; False where that cannot be done."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here = _AT_WORKING_DIRECTORY
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0)
+
+
+def _restore(root: Path, stage: Path) -> None:
+    """Finish a swap that was killed between its two steps."""
+    for aside in sorted(stage.rglob("*.old")) if stage.is_dir() else ():
+        directory = root / aside.relative_to(stage).with_name(aside.name.removesuffix(".old"))
+        if not directory.exists():
+            aside.rename(directory)
+            durable.sync_directory(directory.parent)

@@ -1,0 +1,98 @@
+"""Finished Parquet files as commits of a Delta or an Iceberg table, each once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from mqstore import errors
+from mqstore.files.remote import RemotePath
+
+if TYPE_CHECKING:
+    from mqstore.spark.jobs.parquet import WrittenFile
+
+TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
+_PACKAGES: Final = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_JOB: Final = "mqstore.job-id"
+
+
+def check_format(name: str) -> None:
+    """Raise UsageError for a table format that there is not, or whose package is missing."""
+    if name not in TABLE_FORMATS:
+        raise errors.UsageError("no such table format", expected=", ".join(TABLE_FORMATS), found=name)
+    package = _PACKAGES.get(name)
+    if package is not None and find_spec(package) is None:
+        raise errors.UsageError(f"package {package} is not installed", hint="pip install 'mqstore[lake]'")
+
+
+def commit_delta(
+    output: Path, job_id: str, schema: Any, partition_by: Sequence[str], files: Sequence[WrittenFile]
+) -> None:
+    """Add files to the Delta table at ``output``, which is made if there is none.
+
+    The commit carries the job's id as an application transaction: a job that has been committed is not again.
+    """
+    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    where = output.url if isinstance(output, RemotePath) else str(output)
+    now_ms = time.time_ns() // 1_000_000
+    actions = [
+        AddAction(
+            path=file.path, size=file.size_bytes, partition_values=_partition_values(file.path),
+            modification_time=now_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}),
+        )
+        for file in files
+    ]  # fmt: skip
+    properties = CommitProperties({_JOB: job_id}, app_transactions=[Transaction(job_id, 1)])
+    delta_schema = Schema.from_arrow(schema)
+    names = list(partition_by)
+    if not DeltaTable.is_deltatable(where):
+        create_table_with_add_actions(
+            where, delta_schema, actions, mode="error", partition_by=names, commit_properties=properties
+        )
+        return
+    table = DeltaTable(where)
+    if table.transaction_version(job_id) is None:
+        table.create_write_transaction(
+            [*actions], mode="append", schema=delta_schema, partition_by=names, commit_properties=properties
+        )
+
+
+def _partition_values(path: str) -> dict[str, str | None]:
+    """What the directories of a file say: ``topic=T/date=D/file``."""
+    pairs = (part.partition("=") for part in path.split("/")[:-1])
+    return {name: unquote(value) for name, _, value in pairs}
+
+
+def commit_iceberg(
+    output: Path, job_id: str, schema: Any, table: str, catalog: Mapping[str, str], files: Sequence[WrittenFile]
+) -> None:
+    """Add files to an Iceberg table, which is made if there is none.
+
+    The snapshot carries the job's id; a job that has a snapshot is not committed again.
+    """
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+
+    known = load_catalog("mqstore", **catalog)
+    try:
+        found = known.load_table(table)
+    except NoSuchTableError:
+        namespace = table.rpartition(".")[0]
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            known.create_namespace(namespace)
+        found = known.create_table(table, schema)
+    snapshots = found.metadata.snapshots
+    if any(one.summary is not None and one.summary.get(_JOB) == job_id for one in snapshots):
+        return
+    root = output.url if isinstance(output, RemotePath) else output.as_uri()
+    paths = [f"{root}/{file.path}" for file in files]
+    if paths:
+        found.add_files(paths, snapshot_properties={_JOB: job_id})
