@@ -5,10 +5,13 @@ A wrong type would otherwise surface deep inside, or worse, not at all: ``0.5`` 
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 from typing import Final
 
 from mqstore import errors
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.layout.constants import INT_MAX, LONG_MAX
 
 INT_MIN: Final = -INT_MAX - 1
@@ -21,6 +24,16 @@ def check_whole(name: str, value: object, low: int, high: int) -> None:
         raise errors.UsageError(
             f"no such {name}", expected=f"{low} to {high}", found=repr(value)[:80], hint="give a whole number (int)"
         )
+
+
+def check_store_path(path: object) -> Path:
+    """The directory to run a store in; UsageError for what names none."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
+    found = as_path(path)
+    if isinstance(found, RemotePath):
+        raise errors.UsageError("a store runs in a local directory", found=found.url, hint="mqstore.inspect reads it")
+    return found
 
 
 def check_count(max_messages: object) -> None:

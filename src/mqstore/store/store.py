@@ -9,12 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mqstore import errors
-from mqstore.files.remote import RemotePath, as_path
 from mqstore.findings import Finding
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
-from mqstore.store import reading, view
+from mqstore.store import arguments, reading, view
 from mqstore.store.arguments import check_count, check_long, check_queue, check_seconds, check_whole, check_window
 from mqstore.store.check import check_store
 from mqstore.store.commit_log import Pending
@@ -47,14 +46,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], config: StoreConfig, on_progress: Progress | None = None) -> None:
         """Open or create the store at ``path``; see :func:`mqstore.open`."""
-        given: object = path
-        if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-            raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
-        self.path = as_path(path)
-        if isinstance(self.path, RemotePath):
-            raise errors.UsageError(
-                "a store runs in a local directory", found=self.path.url, hint="mqstore.inspect reads"
-            )
+        self.path = arguments.check_store_path(path)
         self.config = config
         self._engine = Engine(self.path, config, on_progress)
         self._check_open = self._engine.check_open
