@@ -36,9 +36,9 @@ from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.expiry import DiskBand, ExpiryReport
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
+from mqstore.store.opening import open_store as open
 from mqstore.store.rebuild import RebuildResult, rebuild, truncate
 from mqstore.store.store import Store
-from mqstore.store.store import open_store as open
 from mqstore.store.table import PutTableResult
 from mqstore.store.transactions import Transaction, TransactionState
 from mqstore.store.view import StoreView

@@ -20,7 +20,8 @@ from mqstore.layout.sql92 import SqlExpression
 from mqstore.store.arguments import check_seconds
 from mqstore.store.consumer import Consumer
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
-from mqstore.store.store import Store, open_store
+from mqstore.store.opening import open_store
+from mqstore.store.store import Store
 from mqstore.store.table import PutTableResult
 
 if TYPE_CHECKING:

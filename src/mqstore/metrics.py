@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from mqstore.store.latency import METRIC_NAMES
 from mqstore.store.store import Store
 
 __all__ = ["StoreCollector"]
@@ -51,6 +52,12 @@ class StoreCollector(Collector):
             ),
             "rocketmq_topic_number": (len({queue.topic for queue in self._store.queues()}), "Topics with queues."),
         }
+        gauges["rocketmq_brokeruntime_putmessage_entire_time_max"] = (
+            info["putMessageEntireTimeMax"],
+            "Longest put in ms.",
+        )
+        for name, value in zip(METRIC_NAMES, info["putMessageDistributeTime"].values(), strict=True):
+            gauges[f"rocketmq_brokeruntime_pmdt_{name}"] = (value, "Messages that took so long to put.")
         for name, (value, text) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield from self._lag()

@@ -124,6 +124,40 @@ def test_resetting_a_group_is_told_first_and_done_when_asked(tmp_path: Path) -> 
     assert answer("deleteExpiredCommitLog", path)["files"] == []
 
 
+def test_queues_that_nobody_needs_go_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with open_small(path) as store:
+        store.put(mqstore.Message("old", b"", queue_id=0))
+        for topic in ("gone", "kept"):
+            store.put_batch([mqstore.Message(topic, bytes(900), queue_id=number % 2) for number in range(4)])
+        for _ in range(12):
+            store.put(mqstore.Message("kept", bytes(900), queue_id=0))
+        store.put(mqstore.Message("gone", b"", queue_id=0))
+        store.flush()
+        assert store.expire(9_000_000_000_000).removed
+    topics = path / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    del table["topicConfigTable"]["gone"]
+    topics.write_text(json.dumps(table))
+    before = tree(path)
+    empty = ["gone/1", "kept/1", "old/0"]
+    assert answer("cleanExpiredCQ", path) == {"queues": empty, "done": False}
+    assert answer("cleanUnusedTopic", path) == {"queues": ["gone/0", "gone/1"], "done": False}
+    assert tree(path) == before
+    assert answer("cleanexpiredcq", path, "--in-place") == {"queues": empty, "done": True}
+    assert answer("cleanUnusedTopic", path, "--in-place") == {"queues": ["gone/0"], "done": True}
+    with mqstore.inspect(path) as view:
+        assert view.topics() == ["kept"]
+    assert [one for one in findings(path) if one.area != "queue"] == []
+    with open_small(path) as store:
+        assert [(one.topic, one.queue_id) for one in store.queues()] == [("kept", 0)]
+        for topic in ("old", "gone", "kept"):
+            store.put(mqstore.Message(topic, b"new", queue_id=1))
+        store.wait_dispatched()
+        assert store.get("old", 1, store.min_offset("old", 1)).messages[0].body == b"new"
+        assert store.clean_expired_queues() == store.clean_unused_topics() == []
+
+
 def test_a_directory_that_is_no_store_is_one_error_for_all(tmp_path: Path) -> None:
     options = {
         "queryMsgById": ["-i", "0" * 32], "queryMsgByKey": ["-t", "t", "-k", "k"],

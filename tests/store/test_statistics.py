@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import mqstore
+from mqstore.files import durable
 from mqstore.metrics import StoreCollector
+from mqstore.store.latency import LABELS, PutLatency
 from mqstore.store.statistics import StoreStatistics
 from store.support import open_small
 
@@ -90,3 +93,43 @@ def test_what_prometheus_gets(tmp_path: Path) -> None:
     assert samples["rocketmq_storage_size", ()] == store.log_end
     assert samples["rocketmq_topic_number", ()] == 1
     assert samples["rocketmq_consumer_group_number", ()] == 1
+
+
+def test_how_long_puts_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latency = PutLatency()
+    for milliseconds in (0, 1, 10, 11, 50, 999, 1000, 1001, 10_000, 10_001, 60_000):
+        latency.note(milliseconds * 1_000_000 + 999_999, 2)
+    counts = dict(zip(LABELS, latency.distribution(100), strict=True))
+    assert counts == {
+        "[<=0ms]": 80, "[0~10ms]": 4, "[10~50ms]": 4, "[50~100ms]": 0, "[100~200ms]": 0, "[200~500ms]": 0,
+        "[500ms~1s]": 4, "[1~2s]": 2, "[2~3s]": 0, "[3~4s]": 0, "[4~5s]": 0, "[5~10s]": 2, "[10s~]": 4,
+    }  # fmt: skip
+    assert latency.max_ms == 60_000
+
+    sync_file = durable.sync_file
+
+    def slow(fd: int, path: Path) -> None:
+        if Path(path).parent.name == "commitlog":
+            time.sleep(0.06)
+        sync_file(fd, path)
+
+    with open_small(tmp_path / "s", flush_disk_type="SYNC_FLUSH") as store:
+        store.put(mqstore.Message("t", b"", queue_id=0))
+        monkeypatch.setattr(durable, "sync_file", slow)
+        for _ in range(3):
+            store.put(mqstore.Message("t", b"", queue_id=0))
+        for _ in range(5):
+            store.put(mqstore.Message("t", b"", queue_id=0, wait_store_msg_ok=False))
+        with pytest.raises(mqstore.MessageIllegalError):
+            store.put(mqstore.Message("t", bytes(5000)))
+        store.wait_dispatched()
+        info = store.runtime_info()
+        assert sum(info["putMessageDistributeTime"].values()) == info["putMessageTimesTotal"] == 9
+        assert sum(list(info["putMessageDistributeTime"].values())[3:]) == 3
+        assert info["putMessageEntireTimeMax"] >= 60
+        assert info["putMessageFailedTimes"] == 1
+        registry = CollectorRegistry()
+        registry.register(StoreCollector(store))
+        text = generate_latest(registry).decode()
+        assert f"rocketmq_brokeruntime_putmessage_entire_time_max {info['putMessageEntireTimeMax']}" in text
+        assert "rocketmq_brokeruntime_pmdt_10stomore 0.0" in text

@@ -12,7 +12,7 @@ from mqstore import errors
 from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output
 from mqstore.store.config import StoreConfig
-from mqstore.store.store import open_store
+from mqstore.store.opening import open_store
 from mqstore.store.view import StoreView
 
 _HOUR_S = 3600

@@ -14,7 +14,7 @@ from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.message import Message
-from mqstore.store.store import open_store
+from mqstore.store.opening import open_store
 
 _AT_A_TIME = 500
 

@@ -20,7 +20,8 @@ from mqstore.layout.record import Record
 from mqstore.spark.jobs import load_input
 from mqstore.store.config import StoreConfig
 from mqstore.store.message import Message
-from mqstore.store.store import Store, open_store
+from mqstore.store.opening import open_store
+from mqstore.store.store import Store
 from mqstore.store.view import StoreView
 
 LEDGER_NAME: Final = "mqstore-sink.json"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from mqstore.files import durable
+from mqstore.files import copying, durable
 from mqstore.files.inventory import FileEntry, Inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import MIN_RECORD_SIZE, QUEUE_UNIT_SIZE
@@ -234,3 +234,14 @@ class ConsumeQueue(QueueReader):
         durable.remove_file(entry.path)
         self._pool.forget(entry.path)
         self._list([one for one in self.inventory.entries if one is not entry])
+
+    def destroy(self) -> None:
+        """Remove all files of the queue and its directory; it must not be put into any more."""
+        for entry in self.inventory.entries:
+            self._pool.forget(entry.path)
+        if self.ext is not None:
+            self.ext.close()
+        for directory in (self.directory, ext_directory(self.directory)):
+            if directory.is_dir():
+                copying.remove_tree(directory)
+                durable.sync_directory(directory.parent)

@@ -70,6 +70,12 @@ class QueueTable:
         self._of_topic[topic] = {**self._of_topic.get(topic, {}), queue_id: queue}
         return queue
 
+    def remove(self, queue: ConsumeQueue) -> None:
+        """Know ``queue`` no more; its next message makes it anew."""
+        del self._queues[queue.topic, queue.queue_id]
+        rest = {number: one for number, one in self._of_topic[queue.topic].items() if one is not queue}
+        self._of_topic[queue.topic] = rest
+
     def all(self) -> list[ConsumeQueue]:
         """Every queue, ordered by topic and id."""
         return [self._queues[key] for key in sorted(self._queues)]
@@ -177,6 +183,11 @@ class Dispatcher:
                 queue.topic,
                 queue.queue_id,
             )
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Take ``queue`` out of the table between two chunks, so that nothing is put into it any more."""
+        with self._guard:
+            self._queues.remove(queue)
 
     def snapshot(self) -> Dispatched:
         """What has been dispatched at one moment between two chunks."""

@@ -32,6 +32,7 @@ from mqstore.store.filter_bits import FilterBits
 from mqstore.store.flush import FlushService
 from mqstore.store.index_reader import IndexFileReader, list_index_files
 from mqstore.store.index_writer import IndexWriter
+from mqstore.store.latency import PutLatency
 from mqstore.store.log_places import configured_places, save_places
 from mqstore.store.log_reader import LogReader
 from mqstore.store.maintenance import MaintenanceService
@@ -165,6 +166,7 @@ class Engine:
 
     def _make_services(self) -> None:
         config = self.config
+        self.latency = PutLatency()
         self.statistics = StoreStatistics(lambda: self.dispatcher.total)
         self._flush = FlushService(self.commit_log, config)
         self._commit = CommitService(self.commit_log, config)
@@ -176,7 +178,9 @@ class Engine:
         self._maintenance = MaintenanceService(self._write_back_round, config)
         # With buffers there is nothing to dispatch before the next commit.
         on_appended = self.dispatch.notify if self.buffers is None else lambda: None
-        self.putting = Putting(self.commit_log, self._flush, self.settings, config, self.delay_table, on_appended)
+        self.putting = Putting(
+            self.commit_log, self._flush, self.settings, config, self.delay_table, on_appended, self.latency
+        )
         self.schedule = ScheduleService(
             self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
         )
@@ -230,6 +234,10 @@ class Engine:
         if not self.dispatch.wait_for(self.commit_log.end_offset) and self.dispatch.failure is not None:
             raise self.dispatch.failure
         self._write_back.save_notes()
+
+    def note_removed_queues(self) -> None:
+        """Write the notes anew: those there are speak of queues that are gone."""
+        self._write_back.save_notes(anew=True)
 
     def save_settings(self) -> None:
         """Write changed settings, after the log whose messages the progress in them speaks of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +13,7 @@ from mqstore.status import PutMessageStatus
 from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.flush import FlushService
+from mqstore.store.latency import PutLatency
 from mqstore.store.message import Message, PutResult
 from mqstore.store.queue_places import Rows
 from mqstore.store.settings import Settings
@@ -33,6 +35,7 @@ class Putting:
         config: StoreConfig,
         delay_table: Mapping[int, int],
         on_appended: Callable[[], None],
+        latency: PutLatency,
     ) -> None:
         self._commit_log = commit_log
         self._tail: LogTail = commit_log.tail
@@ -41,6 +44,7 @@ class Putting:
         self._config = config
         self._max_delay_level = max(delay_table)
         self._on_appended = on_appended
+        self._latency = latency
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
@@ -52,10 +56,10 @@ class Putting:
         """See :meth:`mqstore.Store.put`."""
         result: PutResult | None = self._tail.put(message)
         if result is None:
-            return self._put_plainly([message])[0]
+            return self._put_timed([message])[0]
         self._on_appended()
         if self._is_sync and message.wait_store_msg_ok:
-            return self._when_flushed([result])[0]
+            return self._wait_timed([result])[0]
         return result
 
     def put_batch(self, messages: list[Message]) -> list[PutResult]:
@@ -64,14 +68,24 @@ class Putting:
             return []
         results = self._tail.put_batch(messages)
         if results is None:
-            return self._put_plainly(messages)
+            return self._put_timed(messages)
         self._on_appended()
         if self._is_sync and any(message.wait_store_msg_ok for message in messages):
-            return self._when_flushed(results)
+            return self._wait_timed(results)
         return results
 
     def put_table(self, table: MessageTable) -> PutTableResult:
         """See :meth:`mqstore.Store.put_table`."""
+        start_ns = time.monotonic_ns()
+        try:
+            result = self._put_table(table)
+        except errors.MqstoreError:
+            self._latency.note_failure()
+            raise
+        self._latency.note(time.monotonic_ns() - start_ns, table.columns.size)
+        return result
+
+    def _put_table(self, table: MessageTable) -> PutTableResult:
         host = self._config.store_host
         bad, total, largest = kernels.measure_rows(
             table.columns, self._config.max_message_size, MAX_QUEUE_ID, 2 * len(host)
@@ -124,6 +138,23 @@ class Putting:
     def checked_queue(self, message: Message) -> int:
         """The queue that ``message`` would go to; raises as :meth:`put` for one that would be refused."""
         return self._prepare(message, 0).target_queue_id
+
+    def _put_timed(self, messages: Sequence[Message]) -> list[PutResult]:
+        start_ns = time.monotonic_ns()
+        try:
+            results = self._put_plainly(messages)
+        except errors.MqstoreError:
+            self._latency.note_failure()
+            raise
+        self._latency.note(time.monotonic_ns() - start_ns, len(messages))
+        return results
+
+    def _wait_timed(self, results: list[PutResult]) -> list[PutResult]:
+        start_ns = time.monotonic_ns()
+        try:
+            return self._when_flushed(results)
+        finally:
+            self._latency.note(time.monotonic_ns() - start_ns, len(results))
 
     def _put_plainly(self, messages: Sequence[Message]) -> list[PutResult]:
         """Put what the log's tail does not take by itself, or find out what is wrong with it."""

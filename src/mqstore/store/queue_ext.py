@@ -167,6 +167,11 @@ class QueueExt:
         self._entries = [one for one in self._entries if one is not entry]
         self._mark(self.directory)
 
+    def close(self) -> None:
+        """Let go of the files, which are going to be removed."""
+        for entry in self._entries:
+            self._pool.forget(entry.path)
+
     def _mark(self, path: Path) -> None:
         with self._guard:
             self._unsynced.add(path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mqstore.files.directories import used_ratio
 from mqstore.store.engine import Engine
+from mqstore.store.latency import LABELS
 from mqstore.store.statistics import StoreStatistics
 
 
@@ -22,6 +23,9 @@ def runtime_info(statistics: StoreStatistics, engine: Engine) -> dict[str, Any]:
         "bootTimestamp": statistics.opened_ms,
         "runtime": time.time_ns() // 1_000_000 - statistics.opened_ms,
         "putMessageTimesTotal": counts.put_messages,
+        "putMessageFailedTimes": engine.latency.failed,
+        "putMessageDistributeTime": dict(zip(LABELS, engine.latency.distribution(counts.put_messages), strict=True)),
+        "putMessageEntireTimeMax": engine.latency.max_ms,
         "putMessageSizeTotal": counts.put_bytes,
         "putMessageAverageSize": counts.put_bytes / counts.put_messages if counts.put_messages else 0.0,
         "msgPutTotalTodayNow": sum(queue.max_offset for queue in engine.queues.all()),

@@ -16,6 +16,7 @@ from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import arguments, reading, view
 from mqstore.store.arguments import check_count, check_long, check_queue, check_seconds, check_whole, check_window
 from mqstore.store.check import check_store
+from mqstore.store.cleaning import expired_queues, remove_queues, unused_queues
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.consumer import Consumer
@@ -393,7 +394,8 @@ class Store:
         """What the store has done since it was opened and how it is, by the names of RocketMQ's ``brokerStatus``.
 
         Rates (``putTps`` and its like) are tuples for the last 10, 60 and 600 seconds. Messages put count once they
-        are dispatched. Ratios are 0 to 1, times in ms, sizes in bytes.
+        are dispatched. ``putMessageDistributeTime``: how many messages took how long to put; those whose put neither
+        waited nor made room count as no millisecond. Ratios are 0 to 1, times in ms, sizes in bytes.
         """
         self._check_open()
         return runtime_info(self._statistics, self._engine)
@@ -435,6 +437,18 @@ class Store:
         self._check_open()
         return self._engine.expiry.run(_now_ms(now_ms), by_hand=True)
 
+    def clean_expired_queues(self) -> list[QueueInfo]:
+        """Remove the files of queues whose messages have all expired, and say which; raises as :meth:`expire`."""
+        found = expired_queues(self.queues())
+        remove_queues(self._engine, found)
+        return found
+
+    def clean_unused_topics(self) -> list[QueueInfo]:
+        """Remove the queues of topics that are not in ``topics.json``, and say which; raises as :meth:`expire`."""
+        found = unused_queues(self.queues(), self.settings.topics)
+        remove_queues(self._engine, found)
+        return found
+
     def flush(self) -> None:
         """Force everything to the device now: log, queues, index, checkpoint and settings.
 
@@ -468,32 +482,3 @@ def _now_ms(now_ms: int | None) -> int:
         return time.time_ns() // 1_000_000
     check_long("now_ms", now_ms)
     return now_ms
-
-
-def open_store(
-    path: str | os.PathLike[str],
-    *,
-    on_progress: Progress | None = None,
-    config: StoreConfig | None = None,
-    **settings: Any,
-) -> Store:
-    """Open the store in directory ``path`` for writing, creating it if need be; bring it in order after a crash.
-
-    Args:
-        path: the store's root directory.
-        on_progress: called during recovery with the bytes of log walked and the bytes there are.
-        config: all settings at once, or
-        **settings: single settings of :class:`StoreConfig`, as ``flush_disk_type="SYNC_FLUSH"``.
-
-    Raises:
-        StoreLockedError: another process has it open for writing.
-        NotAStoreError: the path is a file.
-        UsageError: an unknown setting, or a value that cannot be meant.
-        CorruptFileError, CorruptRecordError: damage that no crash explains; nothing was changed.
-        StoreIOError: no permission, or the device failed.
-    """
-    if config is None:
-        config = StoreConfig.from_mapping(settings)
-    elif settings:
-        raise errors.UsageError("give either config or single settings", found=sorted(settings))
-    return Store(path, config, on_progress)

@@ -57,8 +57,10 @@ class WriteBack:
             self._failure = error
             raise
 
-    def save_notes(self) -> None:
+    def save_notes(self, *, anew: bool = False) -> None:
         """Sync log, queues and index up to one moment, then note that moment in both checkpoints.
+
+        With ``anew`` also if nothing was dispatched since the last time.
 
         Raises:
             StoreIOError, DiskFullError: something could not be synced, now or before.
@@ -67,7 +69,7 @@ class WriteBack:
             if self._failure is not None:
                 raise self._failure
             moment = self._dispatcher.snapshot()
-            if moment.log_offset != self._noted_offset:
+            if anew or moment.log_offset != self._noted_offset:
                 self._commit_log.sync()
                 self._sync_derived()
                 self._write(moment)

@@ -26,6 +26,8 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = {
     "resetOffsetByTime": queues.reset_offset_by_time,
     "exportMetadata": queues.export_metadata,
     "brokerStatus": broker.broker_status,
+    "cleanExpiredCQ": broker.clean_expired_cq,
+    "cleanUnusedTopic": broker.clean_unused_topic,
     "deleteExpiredCommitLog": broker.delete_expired_commit_log,
 }
 """By RocketMQ's names, in the order of the help."""

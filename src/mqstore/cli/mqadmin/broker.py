@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +15,10 @@ from mqstore.cli.mqadmin.options import InPlace
 from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output, size_text
 from mqstore.files.directories import used_ratio
+from mqstore.store.cleaning import expired_queues, unused_queues
+from mqstore.store.message import QueueInfo
+from mqstore.store.opening import open_store
+from mqstore.store.store import Store
 from mqstore.store.view import StoreView
 
 
@@ -61,3 +67,40 @@ def delete_expired_commit_log(
 ) -> int:
     """Remove log files older than --hours, and the queues and index files that lead to nothing after that."""
     return expire.run(store, hours, in_place, format)
+
+
+def clean_expired_cq(store: StorePath, in_place: InPlace = False, format: FormatOption = Format.text) -> int:
+    """Remove the queues whose messages have all expired with the log's old files."""
+    return _clean(store, in_place, format, lambda view: expired_queues(view.queues()), Store.clean_expired_queues)
+
+
+def clean_unused_topic(store: StorePath, in_place: InPlace = False, format: FormatOption = Format.text) -> int:
+    """Remove the queues of topics that are not in topics.json any more; their records stay until they expire."""
+    return _clean(
+        store,
+        in_place,
+        format,
+        lambda view: unused_queues(view.queues(), view.settings.topics),
+        Store.clean_unused_topics,
+    )
+
+
+def _clean(
+    store: Path,
+    in_place: bool,
+    format: Format,
+    look: Callable[[StoreView], list[QueueInfo]],
+    clean: Callable[[Store], list[QueueInfo]],
+) -> int:
+    with StoreView(store) as view:  # also for what is no store: it is not made one
+        found = look(view)
+    if in_place:
+        with open_store(store, schedule_message_enable=False) as opened:
+            found = clean(opened)
+    verb = "removed" if in_place else "would go"
+    names = [f"{one.topic}/{one.queue_id}" for one in found]
+    make_output(format).document(
+        {"queues": names, "done": in_place},
+        [*(f"{verb}: {name}" for name in names), f"{len(names)} queues {verb}"],
+    )
+    return 0

@@ -15,7 +15,7 @@ from mqstore.cli.options import FormatOption, StorePath, parse_time
 from mqstore.cli.output import Format, make_output, time_text
 from mqstore.layout.config_files import SubscriptionGroups, TopicConfigs
 from mqstore.store.config import StoreConfig
-from mqstore.store.store import open_store
+from mqstore.store.opening import open_store
 from mqstore.store.view import StoreView
 
 

@@ -1,0 +1,122 @@
+"""Transactions: what is committed counts, what is left open is asked about."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import mqstore
+from mqstore import Message, TransactionState, UsageError
+from mqstore.layout import constants as c
+from mqstore.store.transactions import CHECK_GROUP
+from store.consuming import bodies, open_wide
+from store.support import findings
+
+NOW = 1_800_000_000_000
+
+
+def test_a_transaction_counts_when_it_is_committed(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        with store.transaction("shop", Message("orders", b"paid", tags="t", queue_id=0)) as transaction:
+            assert bodies(store, "orders") == []
+        assert bodies(store, "orders") == [b"paid"]
+        with pytest.raises(UsageError, match="closed already"):
+            transaction.commit()
+        with pytest.raises(ZeroDivisionError), store.transaction("shop", Message("orders", b"no", queue_id=0)):
+            raise ZeroDivisionError
+        assert bodies(store, "orders") == [b"paid"]
+        (message,) = store.get("orders", 0, where="t").messages
+        half = store.get(c.HALF_TOPIC, 0).messages[0]
+        assert message.sys_flag & c.SysFlag.TRANSACTION_MASK == c.SysFlag.TRANSACTION_COMMIT
+        assert message.prepared_transaction_offset == half.physical_offset
+        assert message.properties["PGROUP"] == "shop"
+        closing = store.get(c.OP_HALF_TOPIC, 0, where="d").messages
+        assert [one.body for one in closing] == [b"0", b"1"]
+    assert findings(tmp_path / "s") == []
+
+
+def test_transactions_left_open_are_asked_about(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1000) as store:
+        for number in range(4):
+            store.transaction("shop", Message("orders", b"%d" % number, queue_id=0))
+        store.wait_dispatched()
+        store.transactions.end(store.get(c.HALF_TOPIC, 0, 1, 1).messages[0].physical_offset, TransactionState.COMMIT)
+    with open_wide(tmp_path / "s", transaction_time_out=1000, transaction_check_max=2) as store:
+        answers = {b"0": TransactionState.COMMIT, b"2": TransactionState.ROLLBACK, b"3": TransactionState.UNKNOWN}
+        asked: list[bytes] = []
+
+        def checker(half: mqstore.Record) -> TransactionState:
+            asked.append(half.body)
+            return answers[half.body]
+
+        assert store.transactions.check(NOW * 2) == 0  # nobody to ask
+        store.transactions.set_checker("shop", checker)
+        assert store.transactions.check(time.time_ns() // 1_000_000) == 0  # too young
+        assert store.transactions.check(NOW * 2) == 2
+        assert asked == [b"0", b"2", b"3"]
+        assert bodies(store, "orders") == [b"1", b"0"]
+        for _ in range(4):
+            store.wait_dispatched()
+            store.transactions.check(NOW * 2)
+        assert asked == [b"0", b"2", b"3", b"3"]  # transaction_check_max times, and not once more
+        assert bodies(store, c.TRANS_CHECK_MAX_TIME_TOPIC) == [b"3"]
+        assert bodies(store, "orders") == [b"1", b"0"]
+        assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == store.max_offset(c.HALF_TOPIC, 0)
+        half = store.get(c.HALF_TOPIC, 0, 0, 1).messages[0]
+        with pytest.raises(UsageError, match="closed already"):
+            store.transactions.end(half.physical_offset, TransactionState.COMMIT)
+    assert findings(tmp_path / "s") == []
+
+
+def test_bad_transactions_are_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        with pytest.raises(mqstore.MessageIllegalError):
+            store.transaction("shop", Message("no such letter é", b""))
+        with pytest.raises(mqstore.MessageIllegalError):
+            store.transaction("shop", Message("orders", b"", queue_id=-1))
+        with pytest.raises(UsageError):
+            store.transaction("", Message("orders", b""))
+        with pytest.raises(UsageError):
+            store.transactions.end(12345, TransactionState.COMMIT)
+        assert store.queues() == []
+
+
+def test_a_commit_that_failed_can_be_tried_again(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        transaction = store.transaction("shop", Message("orders", b"x", queue_id=0))
+        store._engine.commit_log.set_disk_full(True)
+        with pytest.raises(mqstore.DiskFullError):
+            transaction.commit()
+        store._engine.commit_log.set_disk_full(False)
+        transaction.commit()
+        assert bodies(store, "orders") == [b"x"]
+
+
+def test_what_is_closed_stays_closed_over_a_restart(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s") as store:
+        halves = [store.transaction("shop", Message("orders", b"%d" % number, queue_id=0)) for number in range(2)]
+        halves[0].commit()
+        halves[1].rollback()
+    with open_wide(tmp_path / "s") as store:
+        for half in halves:
+            with pytest.raises(UsageError, match="closed already"):
+                store.transactions.end(half.half.physical_offset, TransactionState.COMMIT)
+        assert bodies(store, "orders") == [b"0"]
+
+
+def test_a_checker_that_fails_or_does_not_know_holds_nobody_up(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        bad = store.transaction("bad", Message("orders", b"bad", queue_id=0))
+        slow = store.transaction("slow", Message("orders", b"slow", queue_id=0))
+        store.transaction("good", Message("orders", b"good", queue_id=0))
+        store.put(Message(c.HALF_TOPIC, b"no half message", queue_id=0))
+        store.wait_dispatched()
+        store.transactions.set_checker("bad", lambda half: 1 / 0)  # type: ignore[arg-type,return-value]
+        store.transactions.set_checker("slow", lambda half: TransactionState.UNKNOWN)
+        store.transactions.set_checker("good", lambda half: TransactionState.COMMIT)
+        assert store.transactions.check(NOW * 2) == 2
+        slow.commit()  # although a copy has taken the place of its half message
+        bad.commit()
+        assert bodies(store, "orders") == [b"good", b"slow", b"bad"]
