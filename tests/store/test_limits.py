@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import resource
 import shutil
@@ -19,9 +21,10 @@ from mqstore import (
     Message,
     StoreIOError,
 )
+from mqstore.files import mapped_file
 from mqstore.files.mapped_file import MappedFile
 from store.hostile import SIZES
-from store.support import findings
+from store.support import bodies, body_of, fill, findings, open_small
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -62,6 +65,76 @@ def test_five_hundred_queues_with_little(tmp_path: Path, limit: str) -> None:
         [sys.executable, "-c", script, str(tmp_path / "store")], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+MANY_QUEUES = """
+import os, resource, sys
+import mqstore
+from mqstore import Message
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+os.fsync = os.fdatasync = lambda fd: None
+path, topics, queues = sys.argv[1], range(40), 250
+sizes = dict(mapped_file_size_commit_log=1 << 24, mapped_file_size_consume_queue=200, max_hash_slot_num=50)
+with mqstore.open(path, max_index_num=200, message_index_enable=False, **sizes) as store:
+    for turn in range(2):
+        for topic in topics:
+            store.put_batch([Message(f"T{topic}", b"%d" % turn, queue_id=queue) for queue in range(queues)])
+        assert store.wait_dispatched(120)
+    for topic in topics:
+        for queue in range(0, queues, 7):
+            assert [one.body for one in store.get(f"T{topic}", queue).messages] == [b"0", b"1"]
+    assert len(os.listdir("/proc/self/fd")) < 200
+with mqstore.open(path, message_index_enable=False) as store:
+    assert [one.count for one in store.queues()] == [2] * 10_000
+    assert store.put(Message("T7", b"2", queue_id=249)).queue_offset == 2
+with mqstore.inspect(path) as view:
+    assert sum(queue.count for queue in view.queues()) == 20_001
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_ten_thousand_queues_with_256_descriptors() -> None:
+    base = Path("/dev/shm")  # the files are many, and where they lie does not matter here
+    with tempfile.TemporaryDirectory(dir=base if os.access(base, os.W_OK) else None) as name:
+        done = subprocess.run(
+            [sys.executable, "-c", MANY_QUEUES, f"{name}/store"], capture_output=True, text=True, check=False
+        )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_a_file_that_cannot_be_mapped_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many maps, or no addresses left; afterwards the store goes on where it was."""
+    fill(tmp_path / "s", 20)
+
+    class Maps:
+        PAGESIZE = mmap.PAGESIZE
+
+        @staticmethod
+        def mmap(*arguments: object) -> object:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped_file, "mmap", Maps)
+        with pytest.raises(StoreIOError) as caught:
+            open_small(tmp_path / "s")
+        assert str(caught.value.path).startswith(str(tmp_path / "s" / "index" / "2"))
+        assert "max_map_count" in str(caught.value.hint)
+        assert bodies(tmp_path / "s") == [body_of(number) for number in range(20)]
+    with open_small(tmp_path / "s") as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(mapped_file, "mmap", Maps)
+            with pytest.raises(StoreIOError):
+                put_many(store, 40)
+        put_many(store, 40)
+        assert store.wait_dispatched(20)
+    assert findings(tmp_path / "s") == []
+
+
+def put_many(store: mqstore.Store, count: int) -> None:
+    for _ in range(count):
+        store.put(Message("T", bytes(100), queue_id=0))
 
 
 @pytest.fixture
@@ -108,6 +181,47 @@ def test_a_full_disk_loses_nothing_and_ends_when_there_is_space(small_disk: Path
     with mqstore.inspect(path) as view:
         assert [record.physical_offset for record in view.scan()] == stored
     assert findings(path) == []
+
+
+def test_a_file_system_that_may_only_be_read(small_disk: Path) -> None:
+    path = small_disk / "store"
+    fill(path, 20)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for place in (path, small_disk / "new"):
+        with pytest.raises(StoreIOError) as caught:
+            open_small(place)
+        assert "permission" in str(caught.value) or "Read-only" in str(caught.value)
+    assert bodies(path) == [body_of(number) for number in range(20)]
+    assert findings(path) == []
+    with mqstore.inspect(path) as view:
+        assert len(view.query("T", "k7").messages) == 1
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    with open_small(path) as store:
+        assert store.put(Message("T", b"", queue_id=0)).queue_offset == 20
+
+
+def test_a_directory_that_may_only_be_read(tmp_path: Path) -> None:
+    """Permissions do not bind root, so a child does it that is nobody; what it says first is the cause."""
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)
+        store = Path(scratch) / "store"
+        fill(store, 20)
+        for path in [store, *store.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        script = (
+            "import os, sys, mqstore\nif os.getuid() == 0: os.setuid(65534)\n"
+            "try: mqstore.open(sys.argv[1])\nexcept mqstore.StoreIOError as error: print(error, os.getuid())\n"
+            "with mqstore.inspect(sys.argv[1]) as view: print(len(view.get('T').messages))\n"
+        )
+        command = [sys.executable, "-c", script, str(store)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        for path in [store, *store.rglob("*")]:
+            path.chmod(0o755)
+        assert done.stdout.startswith(f"no write permission on the store directory; path {store}; found user ")
+        assert done.stdout.endswith("\n10\n")
+        assert done.stderr == ""
+        with open_small(store) as opened:
+            assert opened.put(Message("T", b"", queue_id=0)).queue_offset == 20
 
 
 def test_what_is_reserved_can_be_read_and_written_when_the_disk_is_full(small_disk: Path) -> None:

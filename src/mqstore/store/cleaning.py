@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from mqstore.layout.constants import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from mqstore.layout.constants import HALF_TOPIC, LMQ_PREFIX, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.store.engine import Engine
 from mqstore.store.message import QueueInfo
 
-LMQ_PREFIX = "%LMQ%"
 _KEPT = (SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC)
 
 
