@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 # Two processes share the tests; `make test WORKERS=0` runs them in one, in order.
 WORKERS ?= 2
 TESTS ?= tests
+SECONDS ?= 3600
 
 KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-layouts crash docs clean lock
+.PHONY: help demo test lint bench bench-layouts crash fuzz docs clean lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,10 @@ bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 
 crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 2,000 kills (about an hour)
 	@MQSTORE_CRASH_STATES=10000 MQSTORE_CRASH_KILLS=2000 MQSTORE_MODEL_EXAMPLES=1000 $(BIN)/python -m pytest \
 	    -n $(WORKERS) --durations 10 --timeout 7200 tests/crash tests/store/test_model.py
+
+fuzz: $(VENV)/.installed ## Bytes that nobody wrote for every decoder, for SECONDS (an hour)
+	@$(PIP) install --quiet atheris || echo "atheris is not to be had here: inputs are made by chance"
+	@$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
 
 docs: $(VENV)/.installed ## Run every example in README.md and docs/
 	@$(BIN)/python -m pytest -q tests/project/test_docs_examples.py
