@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -17,6 +18,7 @@ from mqstore import CorruptFileError, CorruptRecordError, Message
 from mqstore.files import durable
 from mqstore.files.pool import FilePool
 from mqstore.layout.index import index_keys
+from mqstore.store import recovery
 from mqstore.store.consume_queue import ConsumeQueue
 from store.support import (
     bodies,
@@ -131,6 +133,44 @@ def test_opening_again_changes_nothing(store: Path) -> None:
     before = tree(store)
     reopen(store)
     assert tree(store) == before
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["javas", "ours"])
+def test_a_recovery_that_is_broken_off_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    """Twenty files; a start that is killed again and again comes to its end all the same."""
+    path = tmp_path / "s"
+    with open_small(path) as store:
+        for number in range(400):
+            store.put(Message("T", body_of(number), keys=[f"k{number}"], queue_id=0))
+            if number == 40:
+                store.flush()
+                note = (path / "mqstore-dispatch.json").read_bytes()
+    whole = tree(path / "consumequeue"), list(tree(path / "index").values())
+    for name in ("consumequeue", "index") if not noted else ():
+        shutil.rmtree(path / name)
+    (path / "mqstore-dispatch.json").write_bytes(note if noted else b"")
+    mark_crashed(path)
+    monkeypatch.setattr(recovery, "_NOTE_INTERVAL_S", 0)
+    left = []
+
+    def killed(done: int, total: int) -> None:
+        if not done:
+            return
+        left.append(total)
+        if done >= total // 3 and total > 8 * 4096:
+            raise KeyboardInterrupt
+
+    while not left or left[-1] > 8 * 4096:
+        starts = len(left)
+        with contextlib.suppress(KeyboardInterrupt):
+            open_small(path, on_progress=killed).close()
+        assert starts == 0 or left[starts] < left[starts - 1]
+        assert len(left) < 500
+    open_small(path).close()
+    assert (tree(path / "consumequeue"), list(tree(path / "index").values())) == whole
+    assert findings(path) == []
 
 
 def record_starts(store: Path) -> list[int]:

@@ -127,9 +127,7 @@ class Engine:
             held.callback(self.index.close)
         self._index_files: tuple[list[Path], list[IndexFileReader]] = ([], [])
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table, self.filter_bits)
-        end = Recovery(
-            self.paths, self.log, self.queues, self.index, self.sizes.index, self.dispatcher, on_progress
-        ).run()
+        end = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress).run()
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)
         self.commit_log = self._open_log(end)

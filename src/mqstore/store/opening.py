@@ -30,7 +30,7 @@ def open_store(
         StoreLockedError: another process has it open for writing.
         NotAStoreError: the path is a file.
         UsageError: an unknown setting, or a value that cannot be meant.
-        CorruptFileError, CorruptRecordError: damage that no crash explains; nothing was changed.
+        CorruptFileError, CorruptRecordError: damage that no crash explains; the log was not changed.
         StoreIOError: no permission, or the device failed.
     """
     if config is None:

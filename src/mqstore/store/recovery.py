@@ -8,6 +8,7 @@ never count as evidence about the log. Each step can be broken off by a crash an
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,10 +19,10 @@ from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
 from mqstore.layout.record import Record
 from mqstore.store import checkpoint as notes
-from mqstore.store.checkpoint import DispatchCheckpoint
+from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatcher, QueueTable
-from mqstore.store.index_reader import Geometry, list_index_files
+from mqstore.store.index_reader import list_index_files
 from mqstore.store.index_writer import IndexWriter, cut_back
 from mqstore.store.log_reader import LogDamage, LogReader
 from mqstore.store.paths import StorePaths
@@ -50,7 +51,7 @@ class Recovery:
         log: LogReader,
         queues: QueueTable,
         index: IndexWriter | None,
-        geometry: Geometry,
+        sizes: FileSizes,
         dispatcher: Dispatcher,
         on_progress: Progress | None = None,
     ) -> None:
@@ -58,11 +59,15 @@ class Recovery:
         self._log = log
         self._queues = queues
         self._index = index
-        self._geometry = geometry
+        self._sizes = sizes
+        self._geometry = sizes.index
         self._dispatcher = dispatcher
         self._on_progress = on_progress
         self._crashed = mode_of(paths.abort) != 0
         self._damage: LogDamage | None = None
+        self._has_begun = False
+        self._synced_to = 0
+        self._next_note_s = time.monotonic() + _NOTE_INTERVAL_S
 
     def run(self) -> LogEnd:
         """Bring the store into the state in which it can be appended to; the end of its log.
@@ -74,18 +79,48 @@ class Recovery:
         """
         check_log_files(self._log)
         note = self._trusted_note()
-        end = self._find_end(note)  # raises before anything is changed
+        self._synced_to = self._log.min_offset if note is None else note.log_offset
+        end = self._find_end(note)  # raises before the log is changed
         self._cut_log(end)
-        if self._crashed:
-            self._sync_log(self._log.min_offset if note is None else note.log_offset)
+        self._sync_log()
+        self._begin_dispatch(note)
+        self._dispatch_to(end.offset)
+        self._finish_derived()
+        return end
+
+    def _begin_dispatch(self, note: DispatchCheckpoint | None) -> None:
+        """Once: make the derived files ready for what they lack."""
+        if self._has_begun:
+            return
+        self._has_begun = True
         dispatched = self._prepare_derived(note)
         self._dispatcher.offset = self._log.min_offset if dispatched is None else dispatched.log_offset
         if dispatched is not None:
             self._dispatcher.last_record_offset = dispatched.record_offset
             self._dispatcher.last_timestamp_ms = dispatched.record_timestamp_ms
-        self._dispatch_to(end.offset)
-        self._finish_derived()
-        return end
+
+    def _keep_progress(self, note: DispatchCheckpoint | None, sound_to: int) -> None:
+        """Dispatch what has been found sound, and note it: a start that is broken off then goes on from here.
+
+        A container that is killed when it has not come up in time would otherwise begin anew for ever. An index that
+        has to be built from the whole log stays until the log is known to be sound: it may be all there is to find
+        messages behind damage by.
+        """
+        if time.monotonic() < self._next_note_s:
+            return
+        if self._has_begun or note is not None or not list_index_files(self._paths.index):
+            self._begin_dispatch(note)
+            self._dispatch_to(sound_to)
+            self._note_dispatched()
+
+    def _note_dispatched(self) -> None:
+        self._sync_log()
+        self._sync_derived()
+        moment = self._dispatcher.snapshot()
+        made = DispatchCheckpoint.of(moment, self._log.record_at(moment.last_record_offset), self._sizes)
+        durable.replace_file(self._paths.dispatch_checkpoint, made.to_json())
+        self._synced_to = moment.log_offset
+        self._next_note_s = time.monotonic() + _NOTE_INTERVAL_S
 
     def _prepare_derived(self, note: DispatchCheckpoint | None) -> DispatchCheckpoint | None:
         """Bring queues and index to the state of the note and return it, or to one to build on from the log's start."""
@@ -198,6 +233,7 @@ class Recovery:
                 max(end.last_timestamp_ms, *chunk.columns.store_timestamp_ms),
             )
             self._tell_progress(end.offset, start)
+            self._keep_progress(note, end.offset)
         if self._damage is not None:
             self._judge(self._damage, note)
         end.offset = self._end_behind_closed_files(end.offset)
@@ -209,6 +245,8 @@ class Recovery:
         while self._dispatcher.offset < end:
             self._dispatcher.run_to(min(end, self._dispatcher.offset + _STEP_BYTES))
             self._tell_progress(self._dispatcher.offset, start)
+            if time.monotonic() >= self._next_note_s:
+                self._note_dispatched()
 
     def _tell_progress(self, offset: int, start: int) -> None:
         if self._on_progress is not None:
@@ -301,10 +339,12 @@ class Recovery:
             durable.set_file_end(entry.path, end.offset - entry.start, inventory.size_bytes)
         self._log.refresh()
 
-    def _sync_log(self, start: int) -> None:
+    def _sync_log(self) -> None:
         """After a crash of the process alone the log may still be in the page cache only."""
+        if not self._crashed:
+            return
         for entry in self._log.inventory.entries:
-            if entry.start + self._log.inventory.size_bytes > start:
+            if entry.start + self._log.inventory.size_bytes > self._synced_to:
                 durable.sync_path(entry.path)
                 durable.sync_directory(entry.path.parent)
 
@@ -321,12 +361,18 @@ class Recovery:
                 )
             queue.min_offset = queue.find_min(log_min, queue.max_offset)
             queue.compare_before_write = False
+        self._sync_derived()
+
+    def _sync_derived(self) -> None:
+        for queue in self._queues.all():
             queue.sync()
         if self._index is not None:
             self._index.sync()
 
 
 _STEP_BYTES = 256 << 20
+_NOTE_INTERVAL_S = 10.0
+"""How much of a long recovery is done again at most when it is broken off."""
 _UNSYNCED_WINDOW_MS = 10_000
 """A running store syncs its log far more often: records that are older than newer ones by this much were synced."""
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
