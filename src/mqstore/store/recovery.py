@@ -164,7 +164,12 @@ class Recovery:
         """Whether every queue of the note still ends in a unit that points at the right record."""
         for (topic, queue_id), (begin, end) in note.queue_ranges.items():
             queue = self._queues.find(topic, queue_id)
-            if queue is None or queue.first_offset > begin or not self._last_unit_holds(queue, end):
+            if (
+                queue is None
+                or queue.first_offset > begin
+                or not self._last_unit_holds(queue, end)
+                or _begins_behind_damage(queue)
+            ):
                 _log.info("queue %s/%d is not as noted: building all queues from the log", topic, queue_id)
                 return False
         return True
@@ -379,6 +384,12 @@ _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 SALVAGE_HINT = (
     "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW --salvage"
 )
+
+
+def _begins_behind_damage(queue: ConsumeQueue) -> bool:
+    """Whether the unit in front of the queue's first is neither of an expired message nor a filler."""
+    before = queue.unit(queue.min_offset - 1) if queue.min_offset > queue.first_offset else None
+    return before is not None and not before.is_written and not before.is_pre_blank
 
 
 def check_log_files(log: LogReader) -> None:
