@@ -12,7 +12,7 @@ KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -n
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-layouts crash fuzz docs clean lock
+.PHONY: help demo test lint bench bench-layouts bench-spark crash backlog fuzz docs clean lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lint: $(VENV)/.installed ## Style, formatting, types
 bench: $(VENV)/.installed ## Measure beside the real store
 	@$(BIN)/python bench/run.py
 
+bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 15 minutes)
+	@$(BIN)/python bench/spark.py
+
 bench-layouts: $(VENV)/.installed ## Measure both layouts as topics grow (about 15 minutes)
 	@$(BIN)/mqstore bench layouts --output bench/results
 
@@ -41,6 +44,9 @@ crash: $(VENV)/.installed ## The long durability run: 10,000 power failures and 
 fuzz: $(VENV)/.installed ## Bytes that nobody wrote for every decoder, for SECONDS (an hour)
 	@$(PIP) install --quiet atheris || echo "atheris is not to be had here: inputs are made by chance"
 	@$(BIN)/python scripts/fuzz.py --seconds $(SECONDS)
+
+backlog: $(VENV)/.installed ## A Spark stream takes 1,000,000 messages in 100 capped batches (some minutes)
+	@MQSTORE_BACKLOG=1000000 $(BIN)/python -m pytest -q -s --timeout 3600 tests/spark/test_stream_promises.py -k backlog
 
 docs: $(VENV)/.installed ## Run every example in README.md and docs/
 	@$(BIN)/python -m pytest -q tests/project/test_docs_examples.py

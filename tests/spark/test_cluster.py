@@ -95,3 +95,67 @@ def test_load_with_tasks_that_die(cluster: Cluster, tmp_path: Path) -> None:
     one, two = files_below(tmp_path / "one"), files_below(tmp_path / "two")
     assert one.keys() == two.keys()
     assert [name for name in one if one[name] != two[name] and not name.startswith("config/")] == []
+
+
+SPECULATION = """
+import json, pathlib, time
+import mqstore.spark
+from mqstore import StoreConfig
+from mqstore.spark.jobs import exporting, loading, queue_files, rebuilding, tasks
+
+out, golden = pathlib.Path({out!r}), {golden!r}
+config = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=400)
+
+class Slow:
+    # The first attempt at the first item of each kind is so slow that another is begun; in the end both have done it.
+    def __init__(self, function, first):
+        self.function, self.first = function, first
+    def __call__(self, item):
+        name = getattr(self.function, "func", self.function).__name__
+        marker = out / ("begun-" + name)
+        if item == self.first:
+            try:
+                marker.touch(exist_ok=False)
+            except FileExistsError:
+                (out / ("twice-" + name)).touch()
+            else:
+                result = self.function(item)
+                time.sleep(6)
+                self.function(item)
+                return result
+        return self.function(item)
+
+def run_slowly(spark, function, items, on_progress=None):
+    items = list(items)
+    return tasks.run_tasks(spark, Slow(function, items[0]), items) if len(items) > 2 else tasks.run_tasks(
+        spark, function, items)
+
+frame = spark.range(3000).selectExpr(
+    "'t' || id % 3 AS topic", "repeat(cast(id as string), cast(id % 60 as int)) AS body", "array('k' || id) AS keys",
+    "1700000000000 + id AS storeTimestamp",
+)
+mqstore.spark.jobs.load(spark, frame.repartition(3), out / "one", config=config)
+for module in (exporting, loading, rebuilding):
+    module.run_tasks = run_slowly
+mqstore.spark.jobs.load(spark, frame.repartition(5), out / "two", config=config)
+mqstore.spark.jobs.rebuild(spark, golden + "/cq-lost-recovered/store", out / "rebuilt", split_bytes=300_000)
+exported = mqstore.spark.jobs.export(spark, golden + "/basic/store", out / "exported", job_id="one",
+                                     options={{"splitBytes": "300000"}})
+print(json.dumps([exported.rows, spark.read.parquet(str(out / "exported")).count()]))
+"""
+
+
+def test_tasks_that_are_done_twice_at_the_same_time(cluster: Cluster, golden: Path, tmp_path: Path) -> None:
+    speculation = {
+        "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.2",
+        "spark.speculation.quantile": "0.3", "spark.speculation.minTaskRuntime": "200ms",
+    }  # fmt: skip
+    printed = cluster.run(SPECULATION.format(out=str(tmp_path), golden=str(golden)), **speculation)
+    rows = len(expected_messages(golden, "basic"))
+    assert json.loads(printed.splitlines()[-1]) == [rows, rows]
+    assert len(list(tmp_path.glob("twice-*"))) >= 2, list(tmp_path.iterdir())
+    one, two = files_below(tmp_path / "one"), files_below(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name] != two[name] and not name.startswith("config/")] == []
+    queues = files_below(golden / "basic" / "store" / "consumequeue")
+    assert files_below(tmp_path / "rebuilt" / "consumequeue") == queues

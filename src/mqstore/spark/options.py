@@ -17,6 +17,7 @@ _STREAM_ONLY: Final = (
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "startingGroup",
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions", "keys", "plan")
 NAMES: Final = (
@@ -115,6 +116,7 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 0
+    starting_group: str | None = None
 
     @property
     def check_crc(self) -> bool:
@@ -163,6 +165,7 @@ class ReadOptions:
             max_bytes_per_trigger=values.whole(options, "maxBytesPerTrigger"),
             min_offsets_per_trigger=values.whole(options, "minOffsetsPerTrigger"),
             max_trigger_delay_ms=values.delay_ms(options, "maxTriggerDelay", "15m"),
+            starting_group=_group(options),
         )
 
 
@@ -187,6 +190,14 @@ def _stream_start(options: Mapping[str, str]) -> OffsetBounds:
     if text in ("earliest", "latest"):
         return OffsetBounds(default=EARLIEST if text == "earliest" else LATEST)
     return _offsets(options, "startingOffsets", "earliest, or latest", None)
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    """The consumer group whose place a new stream takes; only one thing can say where it begins."""
+    name = options.get("startingGroup")
+    if name is not None and (not name.strip() or "startingTimestamp" in options):
+        raise values.bad("startingGroup", "the name of a group, and no startingTimestamp beside it", name)
+    return None if name is None else name.strip()
 
 
 def _offsets(options: Mapping[str, str], name: str, all_of_it: str, barred: int | None) -> OffsetBounds:

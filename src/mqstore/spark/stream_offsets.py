@@ -14,6 +14,7 @@ from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.queue_splits import estimated_bytes
 from mqstore.spark.stream_ends import lost, reachable, share_out
 from mqstore.spark.tables import UNIT
+from mqstore.store.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,10 @@ def _start(queue: Queue, one: Range, options: ReadOptions) -> int:
             )  # fmt: skip
         return offset
     named = options.starting.of(queue.broker_name)
+    if options.starting_group is not None:
+        groups = Settings(one.store.paths.config).consumer_offsets
+        offsets = groups.get((queue.topic, options.starting_group), {})
+        named = {(queue.topic, queue_id): offset for queue_id, offset in offsets.items()} | named
     wanted = named.get((queue.topic, queue.queue_id), options.starting.default)
     if wanted < 0:
         return one.begin if wanted == EARLIEST else one.end

@@ -1,0 +1,334 @@
+"""Measure the Spark pipeline beside Spark's own Parquet reader and beside the same work in one process.
+
+    python bench/spark.py [--messages 1000000] [--body 1024] [--rounds 5] [--cores 2] [--directory DIR] [--quick]
+
+One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
+rows with all columns. Every row of the table is measured in each round, ours and its peer by turns, so that other load
+on the machine meets both; results are medians, with the lowest and highest round, and go to ``bench/results/spark.md``
+and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by the cores that Spark has.
+The largest resident memory of any Python worker is noted for each row, and that of the driver at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import mqstore
+import mqstore.spark
+from mqstore import Message
+from mqstore.spark.columns import SCHEMA
+from mqstore.spark.jobs import auditing, exporting, rebuilding
+
+RESULTS = Path(__file__).resolve().parent / "results"
+TWO_COLUMNS = ("topic", "storeSize")
+RARE_EVERY = 100
+WORKER_MARK = b"pyspark/daemon.py"
+WORKER_MODULE = b"pyspark.daemon"
+SAMPLE_S = 0.02
+MODULES: Any = (auditing, exporting, rebuilding)
+
+
+@dataclass
+class Row:
+    """One comparison: seconds of every round."""
+
+    name: str
+    what: str
+    ours: list[float] = field(default_factory=list)
+    peer: list[float] = field(default_factory=list)
+    per_core: bool = False
+    worker_peak_bytes: int = 0
+
+    def ratio(self, cores: int) -> float:
+        """How many times the peer's rate is reached."""
+        ratio = statistics.median(self.peer) / statistics.median(self.ours)
+        return ratio / cores if self.per_core else ratio
+
+
+class WorkerMemory:
+    """Watches the resident memory of Spark's Python workers, which are children of this process's Java."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> WorkerMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(SAMPLE_S):
+            for status in Path("/proc").glob("[0-9]*/statm"):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    words = (status.parent / "cmdline").read_bytes()
+                    if WORKER_MARK in words or WORKER_MODULE in words:
+                        resident = int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                        self.peak_bytes = max(self.peak_bytes, resident)
+
+
+def make_store(path: Path, messages: int, body_bytes: int) -> None:
+    """Fill a store with messages of one body size."""
+    body = os.urandom(body_bytes)
+    with mqstore.open(path) as store:
+        for first in range(0, messages, 1000):
+            store.put_batch(
+                [
+                    Message(
+                        "rare" if number % RARE_EVERY == 0 else "orders",
+                        body,
+                        tags="even" if number % 2 == 0 else "odd",
+                        keys=[f"k-{number}"],
+                        properties={"amount": str(number % 1000), "region": "eu"},
+                        queue_id=number % 4,
+                    )
+                    for number in range(first, min(messages, first + 1000))
+                ]
+            )
+            if first % 10_000 == 0:
+                store.wait_dispatched()
+
+
+@contextlib.contextmanager
+def in_this_process() -> Iterator[None]:
+    """Let jobs run their tasks one after the other, without Spark, on one core."""
+    real = [module.run_tasks for module in MODULES]
+    pa.set_cpu_count(1)
+    for module in MODULES:
+        module.run_tasks = lambda spark, function, items, on_progress=None: [function(item) for item in items]
+    try:
+        yield
+    finally:
+        for module, function in zip(MODULES, real, strict=True):
+            module.run_tasks = function
+
+
+class Bench:
+    """The store, its Parquet, and a session."""
+
+    def __init__(self, work: Path, store: Path, cores: int) -> None:
+        self.work = work
+        self.store = store
+        self.parquet = work / "equivalent.parquet"
+        self.cores = cores
+        self.spark: Any = None
+
+    def start(self, cores: int) -> None:
+        """A new session on so many cores, warmed up."""
+        if self.spark is not None:
+            self.spark.stop()
+        self.spark = mqstore.spark.session(f"local[{cores}]", "bench", **{"spark.driver.memory": "2g"})
+        mqstore.spark.register(self.spark)
+        self.scan_two()
+
+    def export_equivalent(self) -> None:
+        """All columns as Parquet, as Spark would write them: snappy, files of a split each."""
+        mqstore.spark.jobs.export(
+            self.spark, self.store, self.parquet, columns=SCHEMA.names, partition_by=["date"], compression="snappy"
+        )
+
+    def _read(self, **options: object) -> Any:
+        texts = {name: str(value) for name, value in options.items()}
+        return self.spark.read.format("rocketmq").options(**texts).load(str(self.store))
+
+    def scan_two(self) -> None:
+        """Two columns, a sum by topic."""
+        self._read(columns=",".join(TWO_COLUMNS)).groupBy("topic").sum("storeSize").collect()
+
+    def scan_two_parquet(self) -> None:
+        """The same of Parquet."""
+        self.spark.read.parquet(str(self.parquet)).select(*TWO_COLUMNS).groupBy("topic").sum("storeSize").collect()
+
+    def scan_all(self) -> None:
+        """Every column into the sink that does nothing."""
+        self._read().write.format("noop").mode("overwrite").save()
+
+    def scan_all_parquet(self) -> None:
+        """The same of Parquet."""
+        frame = self.spark.read.parquet(str(self.parquet)).select(*SCHEMA.names)
+        frame.write.format("noop").mode("overwrite").save()
+
+    def rare(self, plan: str) -> None:
+        """The messages that are 1 % of the log, with all columns."""
+        self._read(subscribe="rare", plan=plan).write.format("noop").mode("overwrite").save()
+
+    def export(self) -> None:
+        """To Parquet by topic and day."""
+        mqstore.spark.jobs.export(self.spark, self.store, self._fresh("exported"))
+
+    def rebuild(self) -> None:
+        """Queues and index anew."""
+        mqstore.spark.jobs.rebuild(self.spark, self.store, self._fresh("rebuilt"))
+
+    def rebuild_peer(self) -> None:
+        """The same by the compiled rebuild of one process."""
+        mqstore.rebuild(self.store, self._fresh("rebuilt"))
+
+    def audit(self) -> None:
+        """Every record and unit."""
+        mqstore.spark.jobs.audit(self.spark, self.store)
+
+    def _fresh(self, name: str) -> Path:
+        path = self.work / name
+        shutil.rmtree(path, ignore_errors=True)
+        return path
+
+
+def here(work: Callable[[], None]) -> Callable[[], None]:
+    """``work`` without Spark, on one core."""
+
+    def run() -> None:
+        with in_this_process():
+            work()
+
+    return run
+
+
+def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[], None], rounds: int) -> Row:
+    """Measure both by turns, after once without a clock."""
+    ours()
+    peer()
+    for number in range(rounds):
+        turns = [(ours, row.ours), (peer, row.peer)]
+        for work, seconds in turns if number % 2 == 0 else turns[::-1]:
+            with WorkerMemory() as memory:
+                started = time.perf_counter()
+                work()
+                seconds.append(time.perf_counter() - started)
+            if seconds is row.ours:
+                row.worker_peak_bytes = max(row.worker_peak_bytes, memory.peak_bytes)
+    print(f"{row.name}: {row.ratio(bench.cores):.2f}x", flush=True)
+    return row
+
+
+def measure(bench: Bench, rounds: int) -> list[Row]:
+    """All rows but those on one core."""
+    pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
+        (Row("scan, two columns", "Spark reading the Parquet"), bench.scan_two, bench.scan_two_parquet),
+        (Row("scan, all columns", "Spark reading the Parquet"), bench.scan_all, bench.scan_all_parquet),
+        (Row("1 % of the log by queues", "the same by a scan"), lambda: bench.rare("auto"), lambda: bench.rare("scan")),
+        (Row("export, a core", "scan and pyarrow write in process", per_core=True), bench.export, here(bench.export)),
+        (Row("rebuild, a core", "the compiled rebuild", per_core=True), bench.rebuild, bench.rebuild_peer),
+        (Row("audit, a core", "the same in process", per_core=True), bench.audit, here(bench.audit)),
+    ]
+    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
+
+
+def measure_cores(bench: Bench, rounds: int) -> list[Row]:
+    """What all cores do beside one."""
+    works = {
+        "scan, two columns": bench.scan_two, "scan, all columns": bench.scan_all, "export": bench.export,
+        "rebuild": bench.rebuild, "audit": bench.audit,
+    }  # fmt: skip
+    rows = {name: Row(f"{name}, {bench.cores} cores", "one core") for name in works}
+    for _ in range(rounds):
+        for cores in (bench.cores, 1):
+            bench.start(cores)
+            for name, work in works.items():
+                work()
+                started = time.perf_counter()
+                work()
+                (rows[name].ours if cores == bench.cores else rows[name].peer).append(time.perf_counter() - started)
+    for row in rows.values():
+        print(f"{row.name}: {row.ratio(1):.2f}x", flush=True)
+    return list(rows.values())
+
+
+def own_peak_bytes() -> int:
+    """The largest resident memory that this process has had."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) << 10
+
+
+def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int) -> None:
+    """The results as JSON and Markdown."""
+    results.mkdir(exist_ok=True)
+    document = {**facts, "rows": [{**vars(row), "ratio": row.ratio(cores)} for row in rows]}
+    (results / "spark.json").write_text(json.dumps(document, indent=1) + "\n")
+    size = f"{facts['logBytes'] / 2**30:.2f} GiB"
+    data = f"{facts['messages']:,} messages with bodies of {facts['bodyBytes']:,} bytes, {size}"
+    how = f"{cores} cores; medians of {facts['rounds']}, with the lowest and the highest"
+    lines = [
+        "# The Spark pipeline, measured",
+        "",
+        f"{data} of log; {how}; {facts['machine']}, {facts['when']}.",
+        "",
+        "| work | seconds | messages a second | beside | seconds | ratio | largest worker, MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        rate = facts["messages"] / statistics.median(row.ours)
+        peak = f"{row.worker_peak_bytes / 2**20:.0f}" if row.worker_peak_bytes else ""
+        lines.append(
+            f"| {row.name} | {spread(row.ours)} | {rate:,.0f} | {row.what} | {spread(row.peer)} | "
+            f"{row.ratio(cores):.2f}× | {peak} |"
+        )
+    lines += ["", f"The driver's largest resident memory was {facts['driverPeakBytes'] / 2**20:.0f} MiB.", ""]
+    (results / "spark.md").write_text("\n".join(lines))
+    print("\n".join(lines))
+
+
+def spread(seconds: list[float]) -> str:
+    """Median, lowest and highest."""
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f}–{max(seconds):.2f})"
+
+
+def main() -> None:
+    """Make the data, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--body", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--directory", type=Path, help="where to put the data; left out: a temporary directory")
+    parser.add_argument("--quick", action="store_true", help="a small store and one round, to see that it works")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.messages, arguments.rounds = 20_000, 1
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        work = Path(directory)
+        make_store(work / "store", arguments.messages, arguments.body)
+        bench = Bench(work, work / "store", arguments.cores)
+        bench.start(arguments.cores)
+        bench.export_equivalent()
+        rows = measure(bench, arguments.rounds)
+        rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 else []
+        bench.spark.stop()
+        with mqstore.inspect(work / "store") as view:
+            log_bytes = view.log_end
+        facts = {
+            "messages": arguments.messages,
+            "bodyBytes": arguments.body,
+            "logBytes": log_bytes,
+            "rounds": arguments.rounds,
+            "cores": arguments.cores,
+            "machine": f"{platform.machine()}, Python {platform.python_version()}",
+            "when": datetime.now(timezone.utc).date().isoformat(),
+            "driverPeakBytes": own_peak_bytes(),
+        }
+        write(work if arguments.quick else RESULTS, rows, facts, arguments.cores)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
