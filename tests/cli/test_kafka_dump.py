@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from mqstore import kafka
+from mqstore import convert, kafka
 from mqstore.cli.app import build_app
 from mqstore.kafka import KafkaMessage
 
@@ -170,6 +170,7 @@ def test_a_copy_made_while_a_writer_runs(tmp_path: Path) -> None:
     """It ends somewhere, torn or not, and all before is there; the directory itself can be read as well."""
     stop = threading.Event()
     with kafka.open(tmp_path / "log", segment_bytes=20_000) as store:
+        store.create_topic("t")
 
         def write() -> None:
             number = 0
@@ -182,7 +183,7 @@ def test_a_copy_made_while_a_writer_runs(tmp_path: Path) -> None:
         try:
             for copy in range(4):
                 wanted = store.max_offset("t")
-                shutil.copytree(tmp_path / "log", tmp_path / f"copy{copy}")
+                shutil.copytree(tmp_path / "log", tmp_path / f"copy{copy}", ignore=shutil.ignore_patterns(".*.tmp"))
                 for path in (tmp_path / f"copy{copy}", tmp_path / "log"):
                     with kafka.inspect(path) as view:
                         found = [(one.offset, one.value) for one in view.partition("t").records(0, wanted)]
@@ -191,3 +192,25 @@ def test_a_copy_made_while_a_writer_runs(tmp_path: Path) -> None:
         finally:
             stop.set()
             writer.join()
+
+
+def test_records_of_any_time_are_shown(tmp_path: Path) -> None:
+    """Without --begin-time nothing is left out, however far before 1970 it claims to be."""
+    times = [-(1 << 63), -2, -1, 0]
+    lines = [json.dumps({"topic": "t", "value": "eA==", "timestamp": time}) for time in times]
+    convert.from_lines(lines, tmp_path / "log")
+    assert [row["timestamp"] for row in rows(tmp_path / "log")] == times
+    assert [row["timestamp"] for row in rows(tmp_path / "log", "-b", -(1 << 63), "-e", -2)] == times[:2]
+    assert [row["timestamp"] for row in rows(tmp_path / "log", "-b", -1)] == times[2:]
+    run(tmp_path / "log", "-b", -(1 << 63) - 1, code=2)
+
+
+@pytest.mark.parametrize("options", [(), ("--committed",), ("--start", 1)])
+def test_deleted_records_are_not_shown(log: Path, options: tuple[object, ...]) -> None:
+    """The log starts inside a batch, of which the records before are still in the file."""
+    with kafka.open(log) as store:
+        store.delete_records("t", 0, 2)
+    with kafka.inspect(log) as view:
+        readable = [record.offset for record in view.partition("t").records()]
+    assert [row["offset"] for row in rows(log, "--partition", 0, *options)] == readable == [2, 3]
+    assert [row["offset"] for row in rows(log, "--partition", 1, "--start", 0)] == [0, 1, 2, 3]

@@ -121,6 +121,12 @@ GOOD = {"topic": "t", "value": "eA=="}
         ({**GOOD, "partition": 1 << 31}, "partition is"),
         ({**GOOD, "timestamp": "now"}, "timestamp is 'now'"),
         ({**GOOD, "timestampType": "Mine"}, "no such timestampType"),
+        *(({**GOOD, "timestampType": odd}, "no such timestampType") for odd in ([], {}, None, 0, True)),
+        *(({**GOOD, "headers": [{"key": odd}]}, "no header") for odd in ([], {})),
+        *(({"topic": odd, "value": None}, "topic") for odd in ([], {}, None)),
+        *(({"topic": "t", "value": odd}, "value is") for odd in ([], {}, True)),
+        *(({**GOOD, "key": odd}, "key is") for odd in ([], {}, True)),
+        *(({**GOOD, "timestamp": odd}, "timestamp is") for odd in ([], {}, None, 1 << 63)),
         ({**GOOD, "headers": {}}, "headers are no list"),
         ({**GOOD, "headers": [7]}, "no header"),
         ({**GOOD, "headers": [{"key": None}]}, "no header"),
@@ -145,6 +151,23 @@ def test_the_least_that_a_line_needs(tmp_path: Path) -> None:
     assert (report.records, report.partitions) == (2, {("t", 0): 2})
     with kafka.inspect(tmp_path / "n") as view:
         assert list(view.partition("t").records()) == [Record(0, -1, 0, None, None), Record(1, -1, 0, None, b"x")]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [-(1 << 63), (1 << 63) - 1],
+        [(1 << 63) - 1, -(1 << 63)],
+        [0, (1 << 63) - 1, -1, -(1 << 63), 0],
+        [-1, (1 << 63) - 2, -(1 << 63) + 1, (1 << 63) - 1],
+    ],
+)
+def test_times_that_are_too_far_apart_for_one_batch(tmp_path: Path, times: list[int]) -> None:
+    """A batch holds its records' times as differences of 64 bits."""
+    report = convert.from_lines([json.dumps({**GOOD, "timestamp": time}) for time in times], tmp_path / "new")
+    assert report.records == len(times)
+    assert [record[1] for record in records(tmp_path / "new")["t", 0]] == times
+    assert kafka.check(tmp_path / "new") == []
 
 
 def test_errors_are_json_as_well(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from mqstore.cli.app import COMMANDS, KAFKA_COMMANDS
 
@@ -32,3 +35,24 @@ def test_every_command_is_spoken_of_where_people_read() -> None:
     said = [(f"mqstore {name}", f"make {name}", f"`{name}`") for name in COMMANDS]
     said += [(f"mqstore kafka {name}",) for name in KAFKA_COMMANDS]
     assert [ways for ways in said if not any(way in text for way in ways)] == []
+
+
+def test_every_option_that_a_message_speaks_of_exists() -> None:
+    """A hint is followed by somebody in trouble."""
+    known = set(_OPTION.findall((ROOT / "docs" / "cli.md").read_text("utf-8"))) | _OTHERS
+    said = {
+        (str(module.relative_to(ROOT)), option)
+        for module in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for option in _OPTION.findall(node.value)
+    }
+    assert len(said) > 50
+    assert sorted(one for one in said if one[1] not in known) == []
+
+
+_OTHERS: Final = {
+    "--add-modules", "--add-opens",  # Java's
+    "--cluster-metadata-decoder", "--remote-log-metadata-decoder", "--share-group-state-decoder",  # only refused
+}  # fmt: skip
+_OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+[a-z]\b")

@@ -12,6 +12,7 @@ import typer
 from mqstore import errors
 from mqstore.cli.output import Format
 from mqstore.files.remote import as_path
+from mqstore.layout.constants import LONG_MAX, LONG_MIN
 
 
 def parse_path(text: str) -> Path:
@@ -71,7 +72,7 @@ def parse_time(text: str | None, default: int) -> int:
     """
     if text is None:
         return default
-    if re.fullmatch(r"-?\d{1,18}", text):
+    if re.fullmatch(r"-?\d{1,19}", text) and LONG_MIN <= int(text) <= LONG_MAX:
         return int(text)
     match = _TIME.fullmatch(text)
     if match is not None:

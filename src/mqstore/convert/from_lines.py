@@ -198,7 +198,7 @@ def _line(number: int, row: dict[str, Any], topic: str | None) -> _Line:
     if "value" not in row and "valueText" not in row:
         raise ValueError("no value; null is one")
     kind = row.get("timestampType", "CreateTime")
-    if kind not in _TIMESTAMP_TYPES:
+    if not isinstance(kind, str) or kind not in _TIMESTAMP_TYPES:
         raise ValueError(f"no such timestampType: {kind!r}")
     record = Record(
         _number(row, "offset", -1, 0, LONG_MAX - 1),

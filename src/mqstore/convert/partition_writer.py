@@ -11,7 +11,7 @@ from mqstore.files.pool import FilePool
 from mqstore.kafka.active_segment import ActiveSegment
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kernels.kafka_batch import encode_batch
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import INT_MAX, LONG_MAX, LONG_MIN
 from mqstore.layout.kafka import checkpoints, names
 from mqstore.layout.kafka.batch import decode_header
 from mqstore.layout.kafka.checkpoints import EpochEntry
@@ -70,6 +70,7 @@ class PartitionWriter:
             and len(self._waiting) < _MAX_RECORDS
             and record.timestamp_type == first.timestamp_type
             and same_time
+            and LONG_MIN <= record.timestamp_ms - first.timestamp_ms <= LONG_MAX  # what a record holds of its time
             and record.offset - first.offset <= INT_MAX
         )
 

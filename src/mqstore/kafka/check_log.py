@@ -20,7 +20,8 @@ from mqstore.layout.kafka.constants import MAGIC_V2, NO_LEADER_EPOCH, TimestampT
 from mqstore.layout.kafka.txn_index import AbortedTransaction
 
 RECOVER = (
-    "mqstore kafka recover DIR --output NEW cuts the log in front of it; reading with --on-error skip passes over it"
+    "mqstore kafka recover DIR --output NEW cuts the log in front of it; mqstore kafka dump --skip-damage passes over "
+    "it, as does a read on Spark with onCorruptBatch=skip"
 )
 REOPEN = "the next start of a writer cuts it off"
 

@@ -71,6 +71,7 @@ RECORD_OVERHEAD_LIMIT: Final = 65536
 """A record may be this much larger than the configured message size."""
 INT_MAX: Final = 0x7FFFFFFF
 LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
+LONG_MIN: Final = -LONG_MAX - 1
 
 # --- topics and groups ----------------------------------------------------------------------------
 

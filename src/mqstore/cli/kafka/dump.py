@@ -29,7 +29,7 @@ from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
 from mqstore.kafka.view import KafkaView
-from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.constants import LONG_MAX, LONG_MIN
 from mqstore.layout.kafka.batch import BatchHeader
 from mqstore.layout.kafka.record import Record
 
@@ -81,7 +81,7 @@ def run(
     wanted = Wanted(
         start or 0,
         LONG_MAX if end is None else end,
-        parse_time(begin_time, -1),
+        parse_time(begin_time, LONG_MIN),
         parse_time(end_time, LONG_MAX),
         parse_key(key),
         producer,
@@ -138,7 +138,8 @@ def _lines(partitions: list[PartitionView], wanted: Wanted, damages: Damages, st
     """What is wanted of the partitions, in order."""
     for one in partitions:
         names = one.topic, one.partition
-        for place in wanted_batches(one, wanted, damages):
+        wanted_here = wanted.within(one)
+        for place in wanted_batches(one, wanted_here, damages):
             header = place.header
             if style.batches:
                 yield _Line(*names, header.base_offset, batch_json(*names, place), batch_line(*names, place))
@@ -151,7 +152,7 @@ def _lines(partitions: list[PartitionView], wanted: Wanted, damages: Damages, st
                 if damages(damage):
                     continue
                 break
-            for record in filter(wanted.wants_record, records):
+            for record in filter(wanted_here.wants_record, records):
                 yield _record_line(one, header, record, style)
 
 

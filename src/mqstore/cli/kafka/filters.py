@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mqstore import errors
 from mqstore.kafka.damage import BatchDamage
@@ -29,6 +29,11 @@ class Wanted:
     codec: Codec | None
     control: bool | None
     committed: bool
+
+    def within(self, partition: PartitionView) -> Wanted:
+        """The same, of what a consumer of ``partition`` can be shown: a batch may reach over either of its ends."""
+        end = min(self.end, partition.last_stable_offset) if self.committed else self.end
+        return replace(self, start=max(self.start, partition.log_start_offset), end=end)
 
     def wants_batch(self, place: BatchPlace) -> bool:
         """Whether records of the batch may be wanted."""
@@ -86,11 +91,10 @@ def wanted_partitions(view: KafkaView, topic: str | None, partition: int | None)
 
 
 def wanted_batches(partition: PartitionView, wanted: Wanted, damages: Damages) -> Iterator[BatchPlace]:
-    """The batches of a partition that may hold wanted records."""
-    end = min(wanted.end, partition.last_stable_offset) if wanted.committed else wanted.end
-    wanted_here = max(wanted.start, partition.log_start_offset)
-    hidden = CommittedFilter(partition.aborted_transactions(wanted_here, end) if wanted.committed else [])
-    for place in partition.batches(wanted_here, end, on_damage=damages):
+    """The batches of a partition that may hold records that are wanted :meth:`Wanted.within` it."""
+    start, end = wanted.start, wanted.end
+    hidden = CommittedFilter(partition.aborted_transactions(start, end) if wanted.committed else [])
+    for place in partition.batches(start, end, on_damage=damages):
         hides = hidden.hides(place.header)
         if not hides and not (wanted.committed and place.header.is_control) and wanted.wants_batch(place):
             yield place
