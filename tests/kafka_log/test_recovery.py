@@ -229,6 +229,20 @@ class TestDerivedFiles:
         assert len(reopened(log)) == COUNT
         assert not orphan.exists()
 
+    @pytest.mark.parametrize("is_offline", [True, False])
+    def test_damaged_leader_epochs_of_a_log_that_becomes_empty(self, log: Path, is_offline: bool) -> None:
+        path = partition_of(log) / names.LEADER_EPOCHS
+        path.write_text("0\n1\n0")
+        flip(log_files(log)[0], 20)
+        mark_crashed(log)
+        if is_offline:
+            kafka.recover(log, in_place=True)
+        else:
+            open_small(log).close()
+        assert path.read_text() == "0\n0\n"
+        assert values(log) == []
+        assert bad(kafka.check(log)) == []
+
     def test_damaged_epochs_come_back_from_the_log(self, log: Path) -> None:
         path = partition_of(log) / names.LEADER_EPOCHS
         before = path.read_bytes()

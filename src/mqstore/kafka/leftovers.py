@@ -43,10 +43,13 @@ class Leftovers:
         return [file.offset for file in self.renamed if file.kind is FileKind.LOG]
 
     def remove(self) -> None:
-        """The first half."""
-        for file in self.removed:
-            durable.remove_file(self.directory / file.name)
-        durable.sync_directory(self.directory)
+        """The first half. What shows that a replacement was broken off, ``.cleaned``, goes after its ``.swap``."""
+        swaps = [file for file in self.removed if file.stage is FileStage.SWAP]
+        for files in (swaps, [file for file in self.removed if file.stage is not FileStage.SWAP]):
+            for file in files:
+                durable.remove_file(self.directory / file.name)
+            if files:
+                durable.sync_directory(self.directory)
 
     def rename(self) -> None:
         """The second half."""

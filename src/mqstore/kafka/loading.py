@@ -3,7 +3,8 @@
 The steps are a broker's: finish what was being renamed; after a crash walk every segment from the one that holds the
 recovery point on, cut the log at the first damage and remove what follows; make derived files anew where they are
 missing or wrong; drop what lies below the log start. Derived files never count as evidence about the log. Each step can
-be broken off and done again.
+be broken off and done again: the damage itself is cut off last of all, so that whoever comes next finds it and tells
+the same.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class PartitionLoader:
         self._expiration_ms = producer_expiration_ms
         self._walks: dict[int, SegmentWalk] = {}
         self._has_new_names = False
+        self.cuts: list[Segment] = []
+        """Segments that :func:`cut_off` is yet to cut at their limits, after :meth:`prepare`."""
         self.report = LoadReport(directory)
 
     def run(self) -> LoadedLog:
@@ -137,6 +140,12 @@ class PartitionLoader:
             CorruptFileError: something else than a file lies under a segment's name. Nothing was changed.
             StoreIOError, DiskFullError: a file could not be read or written.
         """
+        loaded = self.prepare()
+        cut_off(self.cuts)
+        return loaded
+
+    def prepare(self) -> LoadedLog:
+        """:meth:`run` up to the last step, :func:`cut_off` of :attr:`cuts`; raises as it does."""
         segments, log_end = self._bring_in_order()
         log_start = max(self._log_start, segments[0].base_offset)
         producers, snapshot = self._load_producers(segments, log_end)
@@ -245,20 +254,20 @@ class PartitionLoader:
         return segments
 
     def _cut(self, walk: SegmentWalk, size: int) -> None:
+        """Let the segment end where its sound batches do: for every later step now, on the device last."""
         if walk.damage is not None:
             self.report.cut_bytes = size - walk.valid_bytes
-        self._truncate(walk, size)
-
-    def _truncate(self, walk: SegmentWalk, size: int) -> None:
+        walk.segment.limit_bytes = walk.valid_bytes
+        self.cuts.append(walk.segment)
         path = walk.segment.path()
-        _log.warning("cutting %s from %d to %d bytes: %s", path, size, walk.valid_bytes, walk.damage or "zeros")
-        durable.truncate_path(path, walk.valid_bytes)
+        _log.info("%s is to be cut from %d to %d bytes: %s", path, size, walk.valid_bytes, walk.damage or "zeros")
 
     def _remove(self, segments: list[Segment], why: str) -> None:
         # The newest first: whatever a crash leaves is then a log without a hole.
         for segment in reversed(segments):
             self.report.removed.insert(0, segment.base_offset)
             self._remove_files(segment, why)
+        self.cuts = [one for one in self.cuts if one not in segments]
 
     def _remove_files(self, segment: Segment, why: str) -> None:
         _log.warning("removing segment %s: %s", segment.path(), why)
@@ -395,7 +404,7 @@ class PartitionLoader:
             noted = [] if data is None else decode_leader_epochs(data)
         except errors.DamageError as error:
             _log.warning("leaving the leader epochs out, their file is damaged: %s", error)
-            data, noted = None, self._epochs_from_log(segments)
+            data, noted = b"", self._epochs_from_log(segments)  # to be replaced, even if there are none
         for walk in self._walks.values():
             for entry in walk.epochs:
                 if not noted or entry.epoch > noted[-1].epoch:
@@ -421,6 +430,19 @@ class PartitionLoader:
             return walk.builder.largest, walk.first_time_ms
         first = next(last.headers(0), None)
         return lookup.largest_time(last), None if first is None else first[1].max_timestamp_ms
+
+
+def cut_off(segments: list[Segment]) -> None:
+    """Cut segments at their limits, durably.
+
+    Raises:
+        StoreIOError: that failed.
+    """
+    for segment in segments:
+        if segment.limit_bytes is not None:
+            _log.warning("cutting %s at byte %d", segment.path(), segment.limit_bytes)
+            durable.truncate_path(segment.path(), segment.limit_bytes)
+            segment.limit_bytes = None
 
 
 def refuse_odd(stock: PartitionStock) -> PartitionStock:

@@ -23,7 +23,7 @@ from mqstore.files.whole import mode_of
 from mqstore.kafka.arguments import check_number, check_path
 from mqstore.kafka.damage import BatchDamage, Reporter, next_batch
 from mqstore.kafka.data_directory import DataDirectory
-from mqstore.kafka.loading import LoadReport, PartitionLoader, refuse_odd
+from mqstore.kafka.loading import LoadReport, PartitionLoader, cut_off, refuse_odd
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.segment_recovery import SegmentWalk, walk_segment, write_derived
 from mqstore.kafka.stock import odd_file_error, odd_partition_error, take_data_directory_stock, take_partition_stock
@@ -102,14 +102,19 @@ def _recover_all(
     files = DataDirectory(root)
     starts = files.load_log_starts() if is_data_directory else {}
     reports = []
+    cuts: list[Segment] = []
     for directory in partitions:
         name = names.parse_partition_directory(directory.name)
         where = root / directory.name if is_data_directory else root
         start = 0 if name is None else starts.get((name.topic, name.partition), 0)
-        reports.append((_recover_one if is_done else _survey_one)(where, start, interval_bytes))
+        if is_done:
+            reports.append(_recover_one(where, start, interval_bytes, cuts))
+        else:
+            reports.append(_survey_one(where, start, interval_bytes))
     if is_data_directory and is_done:
         files.remove_temporaries()
         _cut_checkpoints(files, reports)
+    cut_off(cuts)  # when all else is done: whatever fails before, the next recovery tells the same loss
     return reports
 
 
@@ -152,13 +157,15 @@ def _cut_checkpoints(files: DataDirectory, reports: list[LoadReport]) -> None:
             files.save_checkpoint(name, {one: min(offset, ends.get(one, offset)) for one, offset in offsets.items()})
 
 
-def _recover_one(directory: Path, log_start: int, interval_bytes: int) -> LoadReport:
+def _recover_one(directory: Path, log_start: int, interval_bytes: int, cuts: list[Segment]) -> LoadReport:
+    """Recover one partition, but for the cuts, which are added to ``cuts``."""
     pool = FilePool()
     try:
-        loaded = PartitionLoader(directory, pool, interval_bytes=interval_bytes, log_start=log_start).run()
-        for segment in loaded.unsynced:
+        loader = PartitionLoader(directory, pool, interval_bytes=interval_bytes, log_start=log_start)
+        for segment in loader.prepare().unsynced:
             durable.sync_path(segment.path())
-        return loaded.report
+        cuts += loader.cuts
+        return loader.report
     finally:
         pool.close()
 

@@ -35,9 +35,6 @@ class PartitionSurvey(PartitionLoader):
         after = leftovers.live_after(stock)
         return after, [leftovers.segment(base, self._pool) for base in after.logs]
 
-    def _truncate(self, walk: SegmentWalk, size: int) -> None:
-        walk.segment.limit_bytes = walk.valid_bytes
-
     def _remove_files(self, segment: Segment, why: str) -> None:
         segment.forget()
 
