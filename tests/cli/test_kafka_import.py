@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from mqstore import convert, kafka
 from mqstore.cli.app import build_app
-from mqstore.errors import UsageError
+from mqstore.errors import DiskFullError, UsageError
 from mqstore.kafka import KafkaMessage, Record
 
 APP = build_app()
@@ -89,6 +89,71 @@ def test_appending_to_another_log(tmp_path: Path) -> None:
     run("import", "-", "--output", tmp_path / "nothing", "--append", code=2, stdin=lines)
     with kafka.open(tmp_path / "other"):
         run("import", "-", "--output", tmp_path / "other", "--append", code=1, stdin=lines)  # it is locked
+
+
+def test_appended_records_keep_what_lines_say_of_their_time(tmp_path: Path) -> None:
+    """Of all kinds, -1 and less among them; only a line that says nothing gets the time of the import."""
+    with kafka.open(tmp_path / "stamped", message_timestamp_type="LogAppendTime") as log:
+        log.put_batch([KafkaMessage("t", b"%d" % number) for number in range(3)])
+        log.put(KafkaMessage("t", b"later"))
+    lines = run("dump", tmp_path / "stamped", "--format", "json").stdout.splitlines()
+    times = [-1, -5, 7, -(1 << 63), (1 << 63) - 1]
+    lines += [json.dumps({**GOOD, "timestamp": time}) for time in times]
+    convert.from_lines(lines, tmp_path / "new")
+    kafka.open(tmp_path / "old").close()
+    run("import", "-", "-o", tmp_path / "old", "--append", stdin="\n".join([*lines, json.dumps(GOOD)]))
+    *old, last = records(tmp_path / "old")["t", 0]
+    assert old == records(tmp_path / "new")["t", 0]
+    assert [record[2] for record in old] == [1] * 4 + [0] * 5
+    assert last[1] > 1_600_000_000_000
+    assert kafka.check(tmp_path / "old") == []
+
+
+def test_a_log_that_stamps_stamps_what_is_appended(tmp_path: Path) -> None:
+    kafka.open(tmp_path / "log").close()
+    convert.from_lines(
+        [json.dumps({**GOOD, "timestamp": 5})], tmp_path / "log", append=True,
+        settings={"message_timestamp_type": "LogAppendTime"},
+    )  # fmt: skip
+    [record] = records(tmp_path / "log")["t", 0]
+    assert record[2] == 1
+    assert record[1] > 1_600_000_000_000
+
+
+@pytest.mark.parametrize(("bad", "code"), [("{", 2), (json.dumps({"topic": "t", "value": "/" * 2_000_000}), 1)])
+def test_nothing_is_appended_of_lines_with_a_bad_one(tmp_path: Path, bad: str, code: int) -> None:
+    with kafka.open(tmp_path / "log") as log:
+        log.put(KafkaMessage("t", b"first"))
+    before = records(tmp_path / "log")
+    lines = [json.dumps({**GOOD, "partition": number % 3}) for number in range(1800)]
+    found = run("import", "-", "-o", tmp_path / "log", "--append", code=code, stdin="\n".join([*lines, bad]))
+    assert "line 1801" in found.stderr
+    assert records(tmp_path / "log") == before
+
+
+def test_an_append_that_breaks_off_tells_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka.open(tmp_path / "log").close()
+    real, calls = kafka.KafkaStore.append_batch, iter(range(100))
+
+    def full_at_third(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == 2:
+            raise DiskFullError("no space left", hint="make room")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(kafka.KafkaStore, "append_batch", full_at_third)
+    lines = [json.dumps({**GOOD, "partition": number // 10}) for number in range(50)]
+    with pytest.raises(DiskFullError) as caught:
+        convert.from_lines(["", *lines], tmp_path / "log", append=True)
+    assert caught.value.hint == "lines 1 to 21 are in the log: go on behind them; make room"
+    assert {where: len(found) for where, found in records(tmp_path / "log").items()} == {("t", 0): 10, ("t", 1): 10}
+
+
+@pytest.mark.parametrize("odd", [None, "", "COMIT", 0, [], {}])
+def test_a_control_type_that_is_none_is_a_bad_line(tmp_path: Path, odd: object) -> None:
+    with pytest.raises(UsageError, match="line 1 is no record: no such controlType"):
+        convert.from_lines([json.dumps({**GOOD, "controlType": odd})], tmp_path / "new")
+    lines = [json.dumps({**GOOD, "controlType": kind}) for kind in ("COMMIT", "UNKNOWN 9", "UNREADABLE")]
+    assert convert.from_lines(lines, tmp_path / "new").control_records == 3
 
 
 GOOD = {"topic": "t", "value": "eA=="}

@@ -68,3 +68,9 @@ class ConvertOptions:
     def wants(self, topic: str, internal: bool) -> bool:
         """Whether a topic is to be converted; ``internal`` says that brokers keep it for themselves."""
         return (self.internal or not internal) and (self.topics is None or re.fullmatch(self.topics, topic) is not None)
+
+
+def check_mapping(what: str, value: object) -> None:
+    """Raise UsageError unless ``value`` gives things by name, or is None."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+        raise UsageError(f"{what} are given by name", expected="{'name': value}", found=repr(value)[:80])

@@ -64,13 +64,10 @@ class PartitionWriter:
     def _fits(self, record: Record, size_bytes: int) -> bool:
         """Whether the record can be in one batch with those that wait."""
         first = self._waiting[0]
-        same_time = first.timestamp_type != TimestampType.LOG_APPEND_TIME or record.timestamp_ms == first.timestamp_ms
         return (
             self._waiting_bytes + size_bytes <= self._config.batch_size
             and len(self._waiting) < _MAX_RECORDS
-            and record.timestamp_type == first.timestamp_type
-            and same_time
-            and LONG_MIN <= record.timestamp_ms - first.timestamp_ms <= LONG_MAX  # what a record holds of its time
+            and fits_time(record, first)
             and record.offset - first.offset <= INT_MAX
         )
 
@@ -120,6 +117,15 @@ class PartitionWriter:
         epochs = [EpochEntry(_LEADER_EPOCH, self._first_offset or 0)]
         durable.replace_file(self._directory / names.LEADER_EPOCHS, checkpoints.encode_leader_epochs(epochs))
         durable.sync_directory(self._directory)
+
+
+def fits_time(record: Record, first: Record) -> bool:
+    """Whether the record can be in the batch that ``first`` begins, by what it says of its time."""
+    if record.timestamp_type != first.timestamp_type:
+        return False
+    if first.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        return record.timestamp_ms == first.timestamp_ms
+    return LONG_MIN <= record.timestamp_ms - first.timestamp_ms <= LONG_MAX  # a batch holds the difference
 
 
 def codec_of(config: KafkaConfig) -> Codec:

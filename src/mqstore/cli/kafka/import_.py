@@ -35,7 +35,9 @@ def run(
     """Write records that were dumped as JSON lines, and edited since, into a Kafka log.
 
     Keys, values and headers are base64, or text as keyText and valueText. In a new directory records keep their
-    offsets; a line without one gets the next. A bad line is told by its number, and nothing is made.
+    offsets; a line without one gets the next. With --append they get those that come next in the log; what lines say
+    of their time holds, and a line that says nothing gets the time of the import. A bad line is told by its number, and
+    nothing is made or appended.
     """
     from mqstore.convert.from_lines import from_lines
 
