@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,23 @@ def test_another_export_into_the_same_directory_is_refused(golden: Path, tmp_pat
     with pytest.raises(mqstore.UsageError, match="another export"):
         export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", options={"subscribe": "TopicTest"})
     export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="basic")
+
+
+def run_at_once(spark: object, function: Any, items: Any, on_progress: Any = None) -> list[Any]:
+    """Every task twice at the same time, as under speculation; either's answer counts."""
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        for number, item in enumerate(items):
+            both = list(pool.map(function, [item, item]))
+            results.append(both[number % 2])
+    return results
+
+
+def test_tasks_that_run_twice_at_the_same_time(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (exporting, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run_at_once)
+    rebuild_in_order(golden / "basic" / "store", tmp_path / "in-order")
+    rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "out", split_bytes=300_000)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "rows", options={"splitBytes": "500000"})
+    assert read_export(tmp_path / "rows") == with_date(expected_messages(golden, "basic"))
