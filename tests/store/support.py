@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,19 @@ def mark_crashed(store: Path) -> None:
 def forget_note(store: Path) -> None:
     """Make the store look as a Java broker leaves it, without our own note."""
     (store / "mqstore-dispatch.json").unlink(missing_ok=True)
+
+
+def copy_of_running(store: Path, target: Path) -> Path:
+    """What a kill would leave: a copy of a store that is open, whose services are at work.
+
+    A temporary file may go while it is made.
+    """
+
+    def copy_if_there(source: str, place: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(source, place)
+
+    return Path(shutil.copytree(store, target, copy_function=copy_if_there))
 
 
 def log_file(store: Path, start: int = 0) -> Path:

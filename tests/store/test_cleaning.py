@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import mqstore
 from mqstore import Message, Store
 from mqstore.files import copying
-from store.support import mark_crashed, open_small, queue_file
+from store.support import copy_of_running, mark_crashed, open_small, queue_file
 
 TOPICS = [f"topic-{number}" for number in range(10)]
 
@@ -48,7 +47,7 @@ def test_a_deleted_topic_does_not_come_back_and_leaves_the_others(tmp_path: Path
         store.put(Message("topic-4", b"goes on", queue_id=0))
         store.flush()
         if crashed:
-            shutil.copytree(path, tmp_path / "copy")
+            copy_of_running(path, tmp_path / "copy")
     if crashed:
         path = tmp_path / "copy"
         assert (path / "abort").exists()
@@ -78,7 +77,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path, monkeypatch: pytes
         patch.setattr(copying, "remove_tree", killed)
         with pytest.raises(KeyboardInterrupt):
             store.clean_unused_topics()
-        shutil.copytree(path, tmp_path / "killed")
+        copy_of_running(path, tmp_path / "killed")
     store.close()
     mark_crashed(tmp_path / "killed")
     with open_small(tmp_path / "killed") as store:

@@ -6,7 +6,6 @@ outlives it. Power cuts are the business of tests/crash.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import shutil
@@ -24,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import mqstore
 from mqstore import Message, MessageIllegalError, PutResult
-from store.support import findings
+from store.support import copy_of_running, findings
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 16_384,
@@ -230,18 +229,12 @@ class StoreMachine(RuleBasedStateMachine):
         time.sleep(wait_s)
         before = self._path
         self._generation += 1
-        shutil.copytree(before, self._path, copy_function=_copy_if_there)
+        copy_of_running(before, self._path)
         self.store.close()
         shutil.rmtree(before)
         self.store = mqstore.open(self._path, **SIZES)
         assert self.store.check() == []
         self.not_lost = self._progress()  # what was acknowledged last may come again, after a kill and only then
-
-
-def _copy_if_there(source: str, target: str) -> None:
-    """A temporary file may go while the store is copied: its services are still at work."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(source, target)
 
 
 StoreMachine.TestCase.settings = settings(
