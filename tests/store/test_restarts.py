@@ -17,6 +17,7 @@ from mqstore import CorruptConfigError, CorruptFileError, Message
 from store.support import (
     bodies,
     body_of,
+    copy_of_running,
     fill,
     findings,
     forget_note,
@@ -170,7 +171,7 @@ def test_delayed_messages_over_a_kill_come_at_least_once_and_not_early(tmp_path:
         first = store.get("SCHEDULE_TOPIC_XXXX", 0).messages[0].store_timestamp_ms
         assert store.deliver_due(FAR_MS) == 60
         store.wait_dispatched()
-        killed = shutil.copytree(path, tmp_path / "killed")
+        killed = copy_of_running(path, tmp_path / "killed")
     with open_small(killed, **settings) as store:
         assert store.deliver_due(first + 3_600_000 - 1) == 0
         store.deliver_due(FAR_MS)
