@@ -19,6 +19,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.timeout(900)  # the page on Spark starts it many times
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_of_the_page_hold(page: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", run_page.__file__, str(page)]
@@ -26,7 +27,6 @@ def test_examples_of_the_page_hold(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{page.relative_to(ROOT)}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.timeout(900)  # the page on Spark starts it many times
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_page_can_be_read(page: Path) -> None:
     assert page.read_text("utf-8").startswith("# ")
