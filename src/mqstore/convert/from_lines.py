@@ -19,7 +19,7 @@ from mqstore.convert.options import check_mapping
 from mqstore.convert.partition_writer import PartitionWriter, finish_data_directory
 from mqstore.files.pool import FilePool
 from mqstore.files.stage import Stage
-from mqstore.kafka.arguments import check_path
+from mqstore.kafka.arguments import check_flags, check_path
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.store import open_store
 from mqstore.layout.kafka.names import partition_directory_name
@@ -77,7 +77,9 @@ def from_lines(
         MessageIllegalError: with ``append``, a record that this log does not take, with the line's number.
         StoreLockedError, DiskFullError, StoreIOError: with ``append`` the hint tells which lines are in the log.
     """
-    check_mapping("settings", settings)
+    if settings is not None:
+        check_mapping("settings", settings)
+    check_flags(append=append)
     config = KafkaConfig.from_mapping(dict(settings or {}))
     report = ImportReport(check_path(output))
     found = JsonLines(lines, topic)

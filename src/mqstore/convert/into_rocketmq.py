@@ -24,6 +24,7 @@ from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.convert.topics import kafka_topic, target_names
 from mqstore.files import durable
 from mqstore.files.stage import Stage
+from mqstore.kafka.arguments import check_path
 from mqstore.kafka.data_directory import load_topic_id
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView
@@ -70,10 +71,11 @@ def to_rocketmq(
         CorruptBatchError: a damaged batch, unless the options say to pass over it.
         StoreIOError, DiskFullError.
     """
-    options = options or ConvertOptions()
+    options = ConvertOptions.given(options)
+    target = check_path(output)
     started = time.monotonic()
-    with KafkaView(source) as view, Stage(Path(output), view.path) as stage:
-        report = ConversionReport(Path(source), Path(output))
+    with KafkaView(source) as view, Stage(target, view.path) as stage:
+        report = ConversionReport(view.path, target)
         partitions = wanted_partitions(view, options)
         names = topic_names(partitions, options)
         report.partitions = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mqstore.errors import UsageError
+from mqstore.kafka.arguments import check_flags, check_number
+from mqstore.layout.constants import INT_MAX
 
 _MAX_NAMES: Final = 20
 
@@ -50,11 +52,38 @@ class ConvertOptions:
 
     def __post_init__(self) -> None:
         try:
-            re.compile(self.topics or "")
-        except re.error as error:
-            raise UsageError("not a regular expression", found=f"{self.topics!r}: {error}") from None
-        if self.offsets_topic_partitions < 1:
-            raise UsageError("no number of partitions", expected="1 or more", found=self.offsets_topic_partitions)
+            re.compile("" if self.topics is None else self.topics)
+            if isinstance(self.topics, bytes):
+                raise TypeError("bytes are no names")
+        except (re.error, TypeError) as error:
+            raise UsageError(
+                "not a regular expression", found=f"{self.topics!r}: {error}"[:200], hint="r'orders\\..*', for example"
+            ) from None
+        try:
+            object.__setattr__(self, "aborted", Aborted(self.aborted))
+        except ValueError:
+            known = " or ".join(one.value for one in Aborted)
+            raise UsageError(
+                "no such way with aborted records", expected=known, found=repr(self.aborted)[:80]
+            ) from None
+        for what in ("names", "store_settings", "kafka_settings"):
+            check_mapping(what, getattr(self, what))
+        for old, new in self.names.items():
+            given: object = new
+            if not isinstance(given, str):
+                raise UsageError("a topic's name is text", expected="{'old': 'new'}", found=f"{old!r}: {new!r}"[:80])
+        check_flags(internal=self.internal, skip_damage=self.skip_damage)
+        check_number("offsets_topic_partitions", self.offsets_topic_partitions, 1, INT_MAX)
+
+    @classmethod
+    def given(cls, options: object) -> ConvertOptions:
+        """The options that were given; those that hold without, for None; UsageError for anything else."""
+        if options is not None and not isinstance(options, cls):
+            raise UsageError(
+                "no options of a conversion", expected="ConvertOptions", found=repr(options)[:80],
+                hint="mqstore.convert.ConvertOptions(topics=..., names=...)",
+            )  # fmt: skip
+        return cls() if options is None else options
 
     def check_topics(self, known: Iterable[str]) -> None:
         """Raise UsageError when there are topics, of which :attr:`topics` matches none."""
@@ -71,6 +100,6 @@ class ConvertOptions:
 
 
 def check_mapping(what: str, value: object) -> None:
-    """Raise UsageError unless ``value`` gives things by name, or is None."""
-    if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+    """Raise UsageError unless ``value`` gives things by name."""
+    if not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
         raise UsageError(f"{what} are given by name", expected="{'name': value}", found=repr(value)[:80])

@@ -27,6 +27,13 @@ def check_numbers(low: int, high: int, **values: object) -> None:
             check_number(name, value, low, high)
 
 
+def check_flags(**values: object) -> None:
+    """Raise UsageError for each that is neither True nor False: "no" would count as yes."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise errors.UsageError(f"{name} is yes or no", expected="True or False", found=repr(value)[:80])
+
+
 def check_offset(name: str, value: object) -> None:
     """:func:`check_number` of an offset to look at: one below 0 is only outside of the log."""
     check_number(name, value, LONG_MIN)
@@ -51,6 +58,11 @@ def check_place(topic: object, partition: object) -> None:
     if not isinstance(topic, str):
         raise errors.UsageError("a topic's name is text", expected="text", found=repr(topic)[:80])
     check_number("partition", partition, LONG_MIN)
+
+
+def check_named(topic: object, partition: object) -> None:
+    """:func:`check_place` of a topic and a partition that may be named, or left out as None."""
+    check_place("" if topic is None else topic, 0 if partition is None else partition)
 
 
 def check_new_partitions(topic: str, partitions: object) -> None:

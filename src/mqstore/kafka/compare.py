@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.files.whole import read_whole
+from mqstore.kafka.arguments import check_flags, check_named
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.lookup import BatchPlace
 from mqstore.kafka.partition_view import PartitionView
@@ -149,6 +150,9 @@ def compare(
         CorruptFileError: something else than a directory bears the name of one of them.
         StoreIOError: a file could not be read.
     """
+    if compacted is not None:
+        check_flags(compacted=compacted)
+    check_named(topic, partition)
     with KafkaView(a) as view_a, KafkaView(b) as view_b:
         for view in (view_a, view_b):
             view.refuse_odd_partitions(lambda name, number: topic in (None, name) and partition in (None, number))

@@ -74,7 +74,7 @@ def convert(
     """
     if block_bytes < 1:
         raise errors.UsageError("block_bytes is below 1", found=block_bytes)
-    options = options or ConvertOptions()
+    options = ConvertOptions.given(options)
     started = time.monotonic()
     source, output = Path(source).absolute(), Path(output).absolute()
     report = ConversionReport(source, output)
