@@ -163,3 +163,34 @@ def test_damage_is_told_and_passed(log: Path) -> None:
 def test_files_that_cannot_be_dumped(tmp_path: Path, path: str) -> None:
     (tmp_path / "meta.properties").touch()
     assert "error: " in run("--files", tmp_path / path, code=1).stderr
+
+
+@pytest.mark.parametrize("bad", ["missing", "directory", "no name", "snapshot", "txnindex"])
+def test_the_other_files_are_printed_beside_one_that_cannot_be(tmp_path: Path, bad: str) -> None:
+    with kafka.open(tmp_path / "log") as log:
+        log.put(KafkaMessage("t", b"x"))
+    good = tmp_path / "log" / "t-0" / f"{0:020d}.log"
+    path = tmp_path / f"{7:020d}.{bad if bad in ('snapshot', 'txnindex') else 'log'}"
+    if bad == "directory":
+        path.mkdir()
+    elif bad == "no name":
+        path = tmp_path / "notes"
+        path.write_bytes(b"x")
+    elif bad != "missing":
+        path.write_bytes(b"\xff" * 70)
+    alone = run("--files", good).stdout
+    found = run("--files", f"{path},{good},{path}", code=1)
+    assert alone in found.stdout
+    assert found.stderr.count("error: ") == 2
+    assert found.stderr.replace("\n", "").count(str(path)) >= 2
+
+
+def test_a_damaged_small_file_is_told_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / f"{7:020d}.snapshot"
+    path.write_bytes(b"\xff" * 70)
+    assert str(path) in run(path, code=1, command=("kafka", "dump")).stderr.replace("\n", "")
+
+
+def test_records_are_of_one_topic(golden_kafka: Path) -> None:
+    log = golden_kafka / "plain-0" / f"{0:020d}.log"
+    run("--files", log, "--offsets-decoder", "--transaction-log-decoder", code=2)

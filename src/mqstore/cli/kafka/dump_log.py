@@ -81,11 +81,14 @@ def run(
     """Print files of a partition as kafka-dump-log.sh does: .log, .index, .timeindex, .txnindex, .snapshot.
 
     Options and lines are that tool's, so that scripts go on working; of records in message sets of the old formats the
-    checksum is not shown. Damage, and indexes that would mislead a broker, are told on standard error, with exit code
-    1. Other names of the command: kafka-dump-log, kafka-dump-log.sh, DumpLogSegments. For JSON there is kafka dump.
+    checksum is not shown. Damage, files that are missing or cannot be decoded, and indexes that would mislead a broker,
+    are told on standard error, with exit code 1; the others are printed. Other names of the command: kafka-dump-log,
+    kafka-dump-log.sh, DumpLogSegments. For JSON there is kafka dump.
     """
     if cluster_metadata_decoder or remote_log_metadata_decoder or share_group_state_decoder:
         raise errors.UsageError(_NOT_DECODED, hint="--offsets-decoder and --transaction-log-decoder are understood")
+    if offsets_decoder and transaction_log_decoder:
+        raise errors.UsageError("records are of one topic", hint="--offsets-decoder or --transaction-log-decoder")
     topic = internal_topics.OFFSETS_TOPIC if offsets_decoder else None
     topic = internal_topics.TRANSACTIONS_TOPIC if transaction_log_decoder else topic
     dump = _LogDump(
@@ -96,25 +99,35 @@ def run(
         skip_record_metadata,
         max_bytes,
     )
-    TextOutput()  # makes ready for text that this terminal cannot show
+    output = TextOutput()  # makes ready for text that this terminal cannot show
     problems = 0
     for text in files.split(","):
         path = Path(text.strip())
-        file = _known_file(path)
-        _print(f"Dumping {path}")
-        if file.kind in _ENTRY_SIZES and index_sanity_check:
-            problems += _sanity(path, file)
-            continue
-        if file.kind is FileKind.LOG:
-            for line in dump.lines(path, file):
-                _print(line)
-        elif not (file.kind in _ENTRY_SIZES and verify_index_only):
-            lines = list(_entries(path, file))
-            for line in lines or ([f"{path} is empty."] if file.kind is FileKind.OFFSET_INDEX else []):
-                _print(line)
-        if file.kind in _ENTRY_SIZES:
-            problems += _disagreements(path)
+        try:
+            problems += _dump_file(path, dump, index_sanity_check, verify_index_only)
+        except errors.MqstoreError as error:
+            error.path = error.path or str(path)
+            sys.stdout.flush()
+            output.error(error)
+            problems += 1
     return 1 if problems + dump.problems else 0
+
+
+def _dump_file(path: Path, dump: _LogDump, index_sanity_check: bool, verify_index_only: bool) -> int:
+    """Print one file; how many problems were told, of indexes."""
+    file = _known_file(path)
+    _print(f"Dumping {path}")
+    is_index = file.kind in _ENTRY_SIZES
+    if is_index and index_sanity_check:
+        return _sanity(path, file)
+    if file.kind is FileKind.LOG:
+        for line in dump.lines(path, file):
+            _print(line)
+    elif not (is_index and verify_index_only):
+        lines = list(_entries(path, file))
+        for line in lines or ([f"{path} is empty."] if file.kind is FileKind.OFFSET_INDEX else []):
+            _print(line)
+    return _disagreements(path) if is_index else 0
 
 
 def _print(line: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from mqstore import errors
 from mqstore.files.whole import read_whole
 from mqstore.layout.kafka import checkpoints, names
 from mqstore.layout.kafka.names import FileKind
@@ -27,7 +28,11 @@ def rows_of(path: Path) -> Rows | None:
     decoder = _decoder(path.name)
     if decoder is None or not path.is_file():
         return None
-    return decoder(read_whole(path, path.name) or b"")
+    try:
+        return decoder(read_whole(path, path.name) or b"")
+    except errors.MqstoreError as error:
+        error.path = error.path or str(path)
+        raise
 
 
 def _decoder(name: str) -> Callable[[bytes], Rows] | None:

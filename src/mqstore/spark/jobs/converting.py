@@ -32,6 +32,7 @@ from mqstore.convert.partition_writer import finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
+from mqstore.kafka.arguments import check_path
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE
@@ -76,7 +77,7 @@ def convert(
         raise errors.UsageError("block_bytes is below 1", found=block_bytes)
     options = ConvertOptions.given(options)
     started = time.monotonic()
-    source, output = Path(source).absolute(), Path(output).absolute()
+    source, output = check_path(source).absolute(), check_path(output).absolute()
     report = ConversionReport(source, output)
     with Stage(output, source) as stage:
         if StorePaths(source).looks_like_store():
