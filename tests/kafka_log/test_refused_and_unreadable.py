@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mqstore
 import mqstore.kafka as kafka
 from kafka_log.support import (
     TOPIC,
@@ -24,11 +27,12 @@ from kafka_log.support import (
     tree,
 )
 from mqstore.convert import to_rocketmq
-from mqstore.errors import CorruptFileError, MqstoreError, StoreIOError
+from mqstore.errors import CorruptFileError, MqstoreError, StoreIOError, UsageError
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.names import FileKind
 
 COUNT = 120
+SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 2000}
 INDEXES = [FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX]
 
 
@@ -248,3 +252,55 @@ def test_what_is_not_copied_is_told(log: Path, caplog: pytest.LogCaptureFixture)
     (log / "elsewhere").symlink_to("/nonexistent")
     kafka.recover(log, output=log.with_name("output"))
     assert f"not copied, as it is neither a file nor a directory: {log / 'elsewhere'}" in caplog.text
+
+
+class TestDirectoriesOfOthers:
+    """Nothing is made in a directory that is clearly something else."""
+
+    @pytest.fixture
+    def rocketmq(self, tmp_path: Path) -> Path:
+        with mqstore.open(tmp_path / "rocketmq", **SIZES) as store:
+            store.put(mqstore.Message("orders", b"x"))
+        return tmp_path / "rocketmq"
+
+    def test_a_partition_is_no_data_directory(self, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        moved = Path(shutil.copytree(partition_of(log), tmp_path / "moved"))  # by itself, under another name
+        monkeypatch.chdir(partition_of(log))
+        for path in (partition_of(log), log / "new-0", moved, Path()):
+            before = tree(tmp_path)
+            with pytest.raises(UsageError, match="a partition's directory"):
+                kafka.open(path)
+            assert tree(tmp_path) == before
+            assert not (log / "new-0").exists()
+
+    def test_names_alone_say_nothing(self, tmp_path: Path) -> None:
+        for name in ("disk-0", "disk-1"):
+            for count in (1, 2):
+                with open_small(tmp_path / name) as store:
+                    store.put(message(count))
+                    assert store.max_offset(TOPIC) == count
+
+    def test_a_rocketmq_store(self, rocketmq: Path) -> None:
+        before = tree(rocketmq)
+        with pytest.raises(UsageError, match="a RocketMQ store"):
+            kafka.open(rocketmq)
+        assert tree(rocketmq) == before
+
+    def test_kafka_for_rocketmq(self, log: Path) -> None:
+        before = tree(log)
+        for path in (log, partition_of(log)):
+            with pytest.raises(UsageError, match="Kafka's"):
+                mqstore.open(path, **SIZES)
+        (log / names.META_PROPERTIES).unlink()
+        with pytest.raises(UsageError, match="Kafka's"):
+            mqstore.open(log, **SIZES)
+        del before[names.META_PROPERTIES]
+        assert tree(log) == before
+        assert not (log / "consumequeue").exists()
+
+    def test_what_is_foreign_to_both_is_left_alone(self, tmp_path: Path) -> None:
+        for name, opened in (("a", mqstore.open), ("b", kafka.open)):
+            (tmp_path / name / "photos").mkdir(parents=True)
+            (tmp_path / name / "letter.txt").write_text("dear")
+            opened(tmp_path / name, **(SIZES if name == "a" else {})).close()
+            assert (tmp_path / name / "letter.txt").read_text() == "dear"

@@ -15,6 +15,7 @@ from typing import Any
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.layout_of import refuse_for_kafka
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
@@ -70,6 +71,7 @@ class KafkaStore(StoreWriter):
         mode = mode_of(self.path)
         if mode and not stat.S_ISDIR(mode):
             raise errors.NotAStoreError("not a directory", path=self.path, hint="give a directory for partitions")
+        refuse_for_kafka(self.path)
         durable.make_directories(self.path)
         if not os.access(self.path, os.W_OK):
             raise errors.StoreIOError(
@@ -363,7 +365,8 @@ def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = Non
     Raises:
         StoreLockedError: another process has it open for writing.
         NotAStoreError: the path is a file.
-        UsageError: an unknown setting, or a value that cannot be meant.
+        UsageError: an unknown setting, or a value that cannot be meant; or the directory is a partition's, or a
+            RocketMQ store.
         CorruptFileError: something that no crash explains; nothing was changed.
         StoreIOError: no permission, or the device failed.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.directories import Directories
+from mqstore.files.layout_of import refuse_for_rocketmq
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
@@ -88,6 +89,7 @@ class Engine:
         mode = mode_of(self.path)
         if mode and not stat.S_ISDIR(mode):
             raise errors.NotAStoreError("not a directory", path=self.path, hint="give the store's root directory")
+        refuse_for_rocketmq(self.path)
         durable.make_directories(self.paths.consume_queue)
         if not os.access(self.path, os.W_OK):
             raise errors.StoreIOError(

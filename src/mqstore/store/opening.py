@@ -29,7 +29,7 @@ def open_store(
     Raises:
         StoreLockedError: another process has it open for writing.
         NotAStoreError: the path is a file.
-        UsageError: an unknown setting, or a value that cannot be meant.
+        UsageError: an unknown setting, or a value that cannot be meant; or the directory is Kafka's.
         CorruptFileError, CorruptRecordError: damage that no crash explains; the log was not changed.
         StoreIOError: no permission, or the device failed.
     """
