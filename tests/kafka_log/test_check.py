@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mqstore.kafka as kafka
-from kafka_log.support import TOPIC, bad, message, open_small, partition_of, read_all
+from kafka_log.support import TOPIC, bad, batch_positions, message, open_small, partition_of, read_all
 from kafka_log.test_compaction import COMPACT
 from mqstore import kernels
+from mqstore.kafka.segment import Segment
 from mqstore.layout.kafka.batch import encode_batch
 from mqstore.layout.kafka.record import Record
 from mqstore.layout.kafka.txn_index import decode_txn_index, encode_txn_index
@@ -80,3 +83,51 @@ def test_golden_segments_by_themselves(golden_kafka: Path) -> None:
     for path in sorted(golden_kafka.glob("*-0/*.log")):
         if path.parent.name != "crash-0":
             assert bad(kafka.check(path)) == [], path
+
+
+@pytest.mark.parametrize("kind", ["records", "aborted"])
+def test_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whatever it adds between any two reads of the check, entries and notes of it are no fault."""
+    original, left = Segment.scan, 30
+
+    def scan(self: Segment, *arguments: Any, **options: Any) -> Iterator[Any]:
+        nonlocal left
+        found = original(self, *arguments, **options)  # it has looked how long the log is
+        if left:
+            left -= 1
+            write()
+        return found
+
+    with open_small(tmp_path, segment_bytes=1 << 20, segment_index_bytes=1 << 16) as store:
+        producer, number = store.producer(), 0
+
+        def write() -> None:
+            nonlocal number
+            if kind == "aborted":
+                producer.begin()
+            for _ in range(10):
+                producer.put(message(number))
+                number += 1
+            if kind == "aborted":
+                producer.abort()
+            store.flush()
+
+        write()
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "scan", scan)
+            for _ in range(3):
+                assert bad(kafka.check(tmp_path)) == []
+        assert left < 28
+        assert bad(kafka.check(tmp_path)) == []
+
+
+def test_entries_behind_the_end_of_a_log_that_does_not_grow(tmp_path: Path) -> None:
+    with open_small(tmp_path) as store:
+        for number in range(15):
+            store.put(message(number))
+    (log,) = partition_of(tmp_path).glob("*.log")
+    with log.open("r+b") as file:
+        file.truncate(batch_positions(log)[10])
+    found = bad(kafka.check(tmp_path))
+    assert "an entry points at no batch" in found
+    assert "an entry is not the largest timestamp up to its offset" in found

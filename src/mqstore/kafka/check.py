@@ -49,6 +49,8 @@ def check_view(view: KafkaView, report: Report | None = None) -> list[Finding]:
         if report is not None:
             report(finding)
 
+    # Before the logs: what a writer notes of them meanwhile lies behind the ends that are found.
+    checkpoints = _read_checkpoints(view, add) if view.is_data_directory else {}
     ends: dict[TopicPartition, tuple[int, int]] = {}
     for partition in view.partitions():
         try:
@@ -62,7 +64,7 @@ def check_view(view: KafkaView, report: Report | None = None) -> list[Finding]:
                 )
             )  # fmt: skip
     if view.is_data_directory:
-        _check_data_directory(view, ends, add)
+        _check_data_directory(view, checkpoints, ends, add)
     return found
 
 
@@ -175,23 +177,37 @@ def _what_is(path: Path) -> str:
     return f"a link to {os.readlink(path)}" if path.is_symlink() else "something else"
 
 
-def _check_data_directory(view: KafkaView, ends: dict[TopicPartition, tuple[int, int]], report: Report) -> None:
-    rules = {
-        names.RECOVERY_POINTS: (Severity.WARNING, "a recovery point behind the end of the log"),
-        names.LOG_STARTS: (Severity.ERROR, "a log start behind the end of the log: all records are taken for deleted"),
-        names.CLEANER_OFFSETS: (Severity.WARNING, "a cleaner offset behind the end of the log"),
-        names.HIGH_WATERMARKS: (Severity.WARNING, "a high watermark behind the end of the log"),
-    }
-    for name, (severity, message) in rules.items():
+_CHECKPOINTS = {
+    names.RECOVERY_POINTS: (Severity.WARNING, "a recovery point behind the end of the log"),
+    names.LOG_STARTS: (Severity.ERROR, "a log start behind the end of the log: all records are taken for deleted"),
+    names.CLEANER_OFFSETS: (Severity.WARNING, "a cleaner offset behind the end of the log"),
+    names.HIGH_WATERMARKS: (Severity.WARNING, "a high watermark behind the end of the log"),
+}
+
+
+def _read_checkpoints(view: KafkaView, report: Report) -> dict[str, dict[TopicPartition, int]]:
+    """The offsets that the checkpoints note, by file name; one that cannot be read is reported and left out."""
+    found = {}
+    for name in _CHECKPOINTS:
         path = view.path / name
         try:
             data = read_whole(path, name)
-            offsets = {} if data is None else decode_offsets(data)
+            found[name] = {} if data is None else decode_offsets(data)
         except errors.MqstoreError as error:
             worst = Severity.ERROR if name == names.LOG_STARTS else Severity.WARNING
             report(Finding(worst, "checkpoint", str(path), None, error.message, error.expected, error.found,
                            "remove it: a writer goes on without"))  # fmt: skip
-            continue
+    return found
+
+
+def _check_data_directory(
+    view: KafkaView,
+    checkpoints: dict[str, dict[TopicPartition, int]],
+    ends: dict[TopicPartition, tuple[int, int]],
+    report: Report,
+) -> None:
+    for name, offsets in checkpoints.items():
+        path, (severity, message) = view.path / name, _CHECKPOINTS[name]
         for where, offset in offsets.items():
             topic_partition = f"{where[0]}-{where[1]}"
             if where not in ends:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mqstore import errors
 from mqstore.findings import Finding, Severity
-from mqstore.kafka.damage import BatchDamage, next_batch
+from mqstore.kafka.damage import BatchDamage, next_batch, stop_at_damage
 from mqstore.kafka.markers import read_marker
 from mqstore.kafka.producer_state import ProducerStates, add_sequence
 from mqstore.kafka.records import records_of
@@ -32,6 +32,7 @@ class SegmentFacts:
 
     ``positions``, ``base_offsets``, ``last_offsets`` and ``largest_ms`` have one value per batch; the last is the
     largest timestamp so far. ``tells_all``: nothing was removed before or between that transactions would need.
+    ``end_position``: where in the ``.log`` the walk ended.
     """
 
     segment: Segment
@@ -44,6 +45,16 @@ class SegmentFacts:
     tells_all: bool = True
     holes: list[tuple[int, int, int]] = field(default_factory=list)
     is_whole: bool = True
+    end_position: int = 0
+
+    def has_grown(self) -> bool:
+        """Whether batches have come since the walk: what is read only now may tell of them."""
+        return next(self.segment.headers(self.end_position, on_damage=stop_at_damage), None) is not None
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that was walked; one below the base offset when there is none."""
+        return self.last_offsets[-1] if self.last_offsets else self.segment.base_offset - 1
 
 
 class LogCheck:
@@ -83,7 +94,7 @@ class LogCheck:
             for chunk in scan:
                 for header in chunk.headers():
                     self._batch(facts, chunk.position + header.position, header, chunk.buffer)
-            damage = scan.damage
+            damage, facts.end_position = scan.damage, scan.position
             if damage is None:
                 self._padding(segment, scan.position)
                 break
