@@ -86,14 +86,25 @@ def to_kafka(
 
 
 def check_log(view: StoreView) -> None:
-    """Raise CorruptRecordError when the log ends at damage: its queues would seem to end there, too."""
-    if view.log.is_damaged_at(view.log_end):
+    """Raise CorruptRecordError when records lie behind damage at the log's end: the queues would seem to end there.
+
+    A torn end with nothing sound behind is what a crash leaves; a broker or a writer cuts it off at its start.
+    """
+    if view.log.is_damaged_at(view.log_end) and _has_records_behind(view, view.log_end):
         raise errors.CorruptRecordError(
             "the log is damaged: what lies behind would be left out",
             path=view.paths.commit_log,
             offset=view.log_end,
             hint="mqstore rebuild --salvage makes a sound copy, and tells what is lost",
         )
+
+
+def _has_records_behind(view: StoreView, physical_offset: int) -> bool:
+    for entry in view.log.inventory.entries:
+        start = max(entry.start, physical_offset)
+        if entry.start + entry.length > start and view.log.resync(entry, start) is not None:
+            return True
+    return False
 
 
 def kafka_config(options: ConvertOptions) -> KafkaConfig:
