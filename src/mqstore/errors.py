@@ -189,7 +189,10 @@ def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> 
     elif error.errno == errno.ENOMEM:
         hint = "raise vm.max_map_count or the address-space limit (ulimit -v)"
     elif error.errno == errno.EFBIG:
-        hint = "raise the limit of file sizes (ulimit -f), or use smaller files: mapped_file_size_commit_log"
+        hint = (
+            "raise the limit of file sizes (ulimit -f), or use smaller files: "
+            "mapped_file_size_commit_log of a store, segment_bytes of a Kafka log"
+        )
     elif error.errno in _FOREIGN:
         hint = HINT_FOREIGN
     reason = error.strerror or str(error)

@@ -148,6 +148,8 @@ def test_dump_filters(golden_kafka: Path, expected_kafka: dict[str, Lines]) -> N
         (["convert", "DATA", "--output", "OUT", "--topic-name", "x"], 2),
         (["convert", "DATA", "--output", "OUT", "--topics", "nosuch"], 2),
         (["convert", "DATA", "--output", "OUT", "--codec", "junk"], 2),
+        (["convert", "DATA", "--output", "OUT", "--codec", "none"], 2),  # a store has no batches
+        (["convert", "DATA", "--output", "OUT", "--offsets-topic-partitions", "50"], 2),
         (["convert", "DATA", "--output", "OUT", "--master", "junk"], 2),
         (["convert", "DATA", "--output", "DATA/out"], 2),
     ],
@@ -271,6 +273,7 @@ def test_convert_there_and_back(golden_kafka: Path, tmp_path: Path) -> None:
     assert {one["kind"] for one in made["losses"]} == {"BATCHES", "LATER_TIMES"}
     with mqstore.inspect(tmp_path / "store") as view:
         assert sum(queue.count for queue in view.queues()) == made["records"] == 562
+    run("convert", tmp_path / "store", "--output", tmp_path / "back", "--aborted-as-rollback", code=2)
     text = run("convert", tmp_path / "store", "--output", tmp_path / "back", "--codec", "lz4").stdout
     assert "562 records in 1 partitions" in text
     assert {row["codec"] for row in rows("dump", tmp_path / "back", "--batches")} == {"lz4"}

@@ -214,3 +214,17 @@ def test_deleted_records_are_not_shown(log: Path, options: tuple[object, ...]) -
         readable = [record.offset for record in view.partition("t").records()]
     assert [row["offset"] for row in rows(log, "--partition", 0, *options)] == readable == [2, 3]
     assert [row["offset"] for row in rows(log, "--partition", 1, "--start", 0)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--topic", "t"), ("--partition", 0), ("--start", 0), ("--end", 1), ("-b", 0), ("-e", 1), ("--key", "k"),
+        ("--producer", 1), ("--codec", "none"), ("--control",), ("--no-control",), ("--committed",), ("--batches",),
+        ("--records",), ("--skip-record-metadata",),
+    ],
+)  # fmt: skip
+def test_what_a_small_file_cannot_be_asked_is_refused(log: Path, options: tuple[object, ...]) -> None:
+    for path in (log / "t-0" / f"{0:020d}.index", log / "recovery-point-offset-checkpoint"):
+        assert "chooses from records" in run(path, *options, code=2).stderr.replace("\n", " ")
+    assert run(path, "--max", 1, "--as-text", "--skip-damage").stdout.count("topic=t") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from kafka_log.support import (
 from mqstore.errors import (
     UsageError,
 )
+from mqstore.kafka.segment import Segment
 from mqstore.layout.kafka import names
 from mqstore.layout.kafka.checkpoints import decode_offsets
 from mqstore.status import GetMessageStatus
@@ -109,3 +111,21 @@ class TestRemoving:
         with open_small(tmp_path) as store:
             assert not list(partition_of(tmp_path).glob("*.deleted"))
             assert len(read_all(store)) == 10
+
+
+def test_figures_are_taken_anew_when_segments_go_under_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, 100)
+    real = Segment.headers
+    with open_small(tmp_path) as store, kafka.inspect(tmp_path) as view:
+
+        def when_they_are_gone(segment: Segment, *given: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            store.delete_records(TOPIC, 0, 50)
+            return real(segment, *given, **options)
+
+        before = len(log_files(tmp_path))
+        monkeypatch.setattr(Segment, "headers", when_they_are_gone)
+        [stats] = view.stats()
+        assert (stats.log_start_offset, stats.log_end_offset) == (50, 100)
+        assert stats.segments == len(log_files(tmp_path)) < before
+        assert stats.records == 100 - int(log_files(tmp_path)[0].stem)

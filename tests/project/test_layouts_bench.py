@@ -77,9 +77,12 @@ def test_what_fails_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--topics", "many"], ["--topics", "0"], ["--batches", ""], ["--directory", "/nowhere"], ["--add"]],
+    [
+        ["--topics", "many"], ["--topics", "0"], ["--batches", ""], ["--directory", "/nowhere"], ["--add"],
+        ["--mebibytes", "1", "--size", "1048577"],
+    ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_what_cannot_be_measured(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "layouts.json").write_text("{}")
     found = run(*words, "--output", tmp_path, code=2)

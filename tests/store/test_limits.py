@@ -253,6 +253,7 @@ def test_a_limit_on_file_sizes_is_told(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "ulimit -f" in str(caught.value.hint)
+    assert "segment_bytes" in str(caught.value.hint)
 
 
 def test_files_that_may_not_be_read(original: Path) -> None:

@@ -93,7 +93,7 @@ class PartitionView:
 
     def segments(self) -> list[Segment]:
         """The segments in order, each with the part of its ``.log`` that can be read now."""
-        return self._again(self._list_segments)
+        return self.again(self._list_segments)
 
     def _list_segments(self) -> list[Segment]:
         with self._guard:
@@ -168,17 +168,17 @@ class PartitionView:
     @property
     def log_start_offset(self) -> int:
         """First offset that may be read: the first segment's base offset, or later where records were deleted."""
-        return self._again(lambda: self._range(Isolation.READ_UNCOMMITTED).start)
+        return self.again(lambda: self._range(Isolation.READ_UNCOMMITTED).start)
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
-        return self._again(lambda: self._range(Isolation.READ_UNCOMMITTED).end)
+        return self.again(lambda: self._range(Isolation.READ_UNCOMMITTED).end)
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of the oldest open transaction, the log end without one: where committed records end."""
-        return self._again(lambda: self._range(Isolation.READ_COMMITTED).end)
+        return self.again(lambda: self._range(Isolation.READ_COMMITTED).end)
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
@@ -226,9 +226,10 @@ class PartitionView:
         check_limits(max_messages, max_bytes)
         check_offset("offset", offset)
         level = Isolation.parse(isolation)
-        return self._again(lambda: get_records(self._range(level), offset, max_messages, max_bytes, on_damage))
+        return self.again(lambda: get_records(self._range(level), offset, max_messages, max_bytes, on_damage))
 
-    def _again(self, action: Callable[[], ResultT]) -> ResultT:
+    def again(self, action: Callable[[], ResultT]) -> ResultT:
+        """What ``action`` gives; done again, a few times, when a segment was removed or replaced under it."""
         return again_if_gone(action, self._forget_listing)
 
     def _forget_listing(self) -> None:
@@ -334,12 +335,12 @@ class PartitionView:
     def find_batch(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is not below ``offset``; None behind the last."""
         check_offset("offset", offset)
-        return self._again(lambda: lookup.find_batch(self.segments(), offset))
+        return self.again(lambda: lookup.find_batch(self.segments(), offset))
 
     def offset_at(self, timestamp_ms: int | str) -> OffsetTime | None:
         """See :meth:`mqstore.kafka.KafkaView.offset_at`."""
         check_time(timestamp_ms)
-        return self._again(
+        return self.again(
             lambda: lookup.offset_at(self.segments(), timestamp_ms, self.log_start_offset, self.log_end_offset)
         )
 
@@ -354,7 +355,7 @@ class PartitionView:
             stop = log.end if end is None else end
             return aborted_between(self._stock, log.segments, start or 0, stop, log.end)
 
-        return self._again(find)
+        return self.again(find)
 
     def producers(self) -> list[ProducerEntry]:
         """What the log tells of its producers, up to its end."""
@@ -364,7 +365,7 @@ class PartitionView:
                 log = self._range(Isolation.READ_UNCOMMITTED)
                 return self._producer_states(log.segments, log.end).entries()
 
-        return self._again(look)
+        return self.again(look)
 
     def _producer_states(self, segments: Sequence[Segment], end: int) -> ProducerStates:
         states, self._producers = self._producers, None

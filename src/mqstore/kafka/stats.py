@@ -60,6 +60,10 @@ class PartitionStats:
 
 def partition_stats(partition: PartitionView) -> PartitionStats:
     """Figures of ``partition``; reads every batch's header and passes over damage."""
+    return partition.again(lambda: _count(partition))
+
+
+def _count(partition: PartitionView) -> PartitionStats:
     segments = partition.segments()
     stats = PartitionStats(
         partition.topic,

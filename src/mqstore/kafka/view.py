@@ -20,7 +20,6 @@ from mqstore.kafka.damage import Reporter, raise_at_damage
 from mqstore.kafka.lookup import OffsetTime
 from mqstore.kafka.message import GetResult, Isolation
 from mqstore.kafka.partition_view import PartitionView
-from mqstore.kafka.segment import again_if_gone
 from mqstore.kafka.stats import PartitionStats, partition_stats
 from mqstore.kafka.stock import odd_partition_error, take_data_directory_stock, take_partition_stock
 from mqstore.layout.kafka import names
@@ -285,7 +284,7 @@ class KafkaView:
 
     def stats(self) -> list[PartitionStats]:
         """Figures of every partition, ordered by topic and number. Reads every batch's header."""
-        return [again_if_gone(partial(partition_stats, partition)) for partition in self.partitions()]
+        return [partition_stats(partition) for partition in self.partitions()]
 
     def check(self) -> list[Finding]:
         """Everything that is wrong, partition by partition; nothing is changed."""

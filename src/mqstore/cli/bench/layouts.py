@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mqstore import errors
 from mqstore.bench import layout_report
 from mqstore.bench.layouts import Cell, Plan
 from mqstore.bench.layouts import run as measure
@@ -35,6 +36,8 @@ def run(
     The results are layouts.json, layouts.md and, with matplotlib, layouts.svg in the output directory; what they mean
     is in docs/layouts.md. The machine should have nothing else to do. Exit code 1: a cell was not finished.
     """
+    if size > mebibytes << 20:
+        raise errors.UsageError("a message is larger than the payload", expected=f"{mebibytes} MiB at most", found=size)
     plan = Plan(
         parse_numbers(topics, "--topics"), parse_numbers(batches, "--batches"), mebibytes, size, barrier,
         read_messages, rounds, timeout, directory,

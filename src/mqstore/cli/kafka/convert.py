@@ -33,11 +33,15 @@ def run(
     rollback: Annotated[
         bool, typer.Option("--aborted-as-rollback", help="Keep aborted records as rolled back messages.")
     ] = False,
-    codec: Annotated[str, typer.Option(help="Codec of the batches written: none, gzip, snappy, lz4, zstd.")] = "none",
+    codec: Annotated[
+        str | None, typer.Option(help="Codec of the batches written: none, gzip, snappy, lz4, zstd; none without.")
+    ] = None,
     offsets_topic_partitions: Annotated[
-        int,
-        typer.Option(min=1, help="Partitions of __consumer_offsets there, by which groups have their places in it."),
-    ] = 50,
+        int | None,
+        typer.Option(
+            min=1, help="Partitions of __consumer_offsets there, by which groups have their places in it; 50 without."
+        ),
+    ] = None,
     skip_damage: SkipDamageOption = False,
     master: Annotated[
         str | None, typer.Option(help="Convert on Spark: local[N], or the URL of a cluster's master.")
@@ -46,19 +50,25 @@ def run(
 ) -> int:
     """Convert a Kafka data directory into a RocketMQ store, or a store into a Kafka data directory.
 
-    Which way is told by what SOURCE is. Whatever is not carried over is counted in the report.
+    Which way is told by what SOURCE is. Whatever is not carried over is counted in the report. An option that is of the
+    other way is refused.
     """
     from mqstore import convert
 
+    to_kafka = StorePaths(source).looks_like_store()
+    if to_kafka:
+        _refuse(rollback, "--aborted-as-rollback", "a Kafka log becomes a store")
+    else:
+        _refuse(codec is not None, "--codec", "a store becomes a Kafka log")
+        _refuse(offsets_topic_partitions is not None, "--offsets-topic-partitions", "a store becomes a Kafka log")
     options = convert.ConvertOptions(
         topics=topics,
         names=_names(topic_name or []),
         aborted=convert.Aborted.ROLLBACK if rollback else convert.Aborted.OMIT,
         skip_damage=skip_damage,
-        offsets_topic_partitions=offsets_topic_partitions,
-        kafka_settings={"compression_type": parse_codec(codec).name.lower()},
+        offsets_topic_partitions=50 if offsets_topic_partitions is None else offsets_topic_partitions,
+        kafka_settings={"compression_type": parse_codec("none" if codec is None else codec).name.lower()},
     )
-    to_kafka = StorePaths(source).looks_like_store()
     if master is not None:
         from mqstore import spark as mqspark
 
@@ -83,6 +93,11 @@ def run(
         ],
     )
     return 0
+
+
+def _refuse(given: bool, option: str, way: str) -> None:
+    if given:
+        raise errors.UsageError(f"{option} is only for where {way}", hint="leave it out")
 
 
 def _names(pairs: list[str]) -> dict[str, str]:

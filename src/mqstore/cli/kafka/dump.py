@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -73,6 +74,13 @@ def run(
     output = make_output(format)
     rows = rows_of(path)
     if rows is not None:
+        of_logs = {
+            "--topic": topic, "--partition": partition, "--start": start, "--end": end, "--begin-time": begin_time,
+            "--end-time": end_time, "--key": key, "--producer": producer, "--codec": codec, "--control": control,
+            "--committed": committed or None, "--batches": batches or None, "--records": records or None,
+            "--skip-record-metadata": skip_record_metadata or None,
+        }  # fmt: skip
+        _refuse_all([name for name, value in of_logs.items() if value is not None], path)
         for row in rows[:limit]:
             output.row(row, " ".join(f"{name}={value}" for name, value in row.items()))
         if limit is not None and len(rows) > limit:
@@ -108,6 +116,14 @@ def run(
             output.row(line.row, line.text)
         has_odd = bool(view.odd_partitions()) and (topic, partition) == (None, None)  # the view has warned of them
     return 1 if damages.count or has_odd else 0
+
+
+def _refuse_all(options: list[str], path: Path) -> None:
+    if options:
+        raise errors.UsageError(
+            f"{options[0]} chooses from records, of which this file holds none", path=path,
+            hint="leave it out, or give the .log or its directory",
+        )  # fmt: skip
 
 
 def _tell(text: str) -> None:
