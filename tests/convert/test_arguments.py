@@ -78,10 +78,14 @@ def test_a_conversion(tmp_path: Path) -> None:
     for odd in no_options:
         with pytest.raises(UsageError):
             convert.to_rocketmq(tmp_path / "log", tmp_path / "new", odd)
+        with pytest.raises(UsageError):
+            convert.to_kafka(tmp_path / "log", tmp_path / "new", odd)
     no_paths: list[Any] = [None, 5, "", b"x"]
     for odd in no_paths:
         with pytest.raises(UsageError):
             convert.to_rocketmq(tmp_path / "log", odd)
+        with pytest.raises(UsageError):
+            convert.to_kafka(tmp_path / "log", odd)
         with pytest.raises(UsageError):
             convert.to_rocketmq(odd, tmp_path / "new")
     assert [one.name for one in tmp_path.iterdir()] == ["log"]

@@ -123,8 +123,12 @@ def test_killed_is_read_by_the_real_store(
     # The times at which 4.9 last wrote a queue's file, which it searches by, are those of its own recovery; the
     # checkpoints are each one's own.
     of_its_own = ("checkpoint", "queues.offsetByTime", "keys")
-    assert differences(ours, real, ignore=of_its_own) == []
-    assert differences(real, ours, ignore=of_its_own) == []
+    found = [*differences(ours, real, ignore=of_its_own), *differences(real, ours, ignore=of_its_own)]
+    if real_store.version.startswith("4.9"):
+        # It loads its delay levels after recovery: delayed messages that only its recovery dispatches get the hash of
+        # their tags in place of their time. How many those are depends on when the writer died.
+        found = [line for line in found if "SCHEDULE_TOPIC_XXXX" not in line or "tagsCode" not in line]
+    assert found == []
     # After a crash the real store drops index files that its checkpoint does not cover, and with them some keys.
     for asked, mine in zip(real.whole["keys"], ours.whole["keys"], strict=True):
         assert set(asked["offsets"]) <= set(mine["offsets"])

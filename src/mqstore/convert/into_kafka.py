@@ -21,6 +21,7 @@ from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.convert.topics import rocketmq_topic, target_names
 from mqstore.files.pool import FilePool
 from mqstore.files.stage import Stage
+from mqstore.kafka.arguments import check_path
 from mqstore.kafka.config import KafkaConfig
 from mqstore.layout import constants as c
 from mqstore.layout.config_beans import TopicConfig
@@ -64,12 +65,13 @@ def to_kafka(
         DamageError: damage in the store, unless the options say to pass over it.
         StoreIOError, DiskFullError.
     """
-    options = options or ConvertOptions()
+    options = ConvertOptions.given(options)
+    target = check_path(output)
     config = kafka_config(options)
     started = time.monotonic()
-    with StoreView(source) as view, Stage(Path(output), view.paths.root) as stage:
+    with StoreView(source) as view, Stage(target, view.paths.root) as stage:
         check_log(view)
-        report = ConversionReport(Path(source), Path(output))
+        report = ConversionReport(Path(source), target)
         queues = wanted_queues(view, options)
         names = topic_names(view, queues, options)
         report.partitions = [PartitionReport(one.topic, one.queue_id, names[one.topic]) for one in queues]
