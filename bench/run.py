@@ -326,7 +326,9 @@ def report(results: list[Result], arguments: argparse.Namespace) -> str:
     lines = [
         f"# Measured on {datetime.now(timezone.utc):%Y-%m-%d}",
         "",
-        f"{machine()}; kernels {kernels.NAME}; {arguments.count} messages a round (a twentieth under SYNC_FLUSH),",
+        f"{machine()}; kernels {kernels.NAME}; stores on {file_system(arguments.directory)};",
+        f"RocketMQ's virtual machine with {' '.join(real_store.BENCH_OPTIONS)}.",
+        f"{arguments.count} messages a round (a twentieth under SYNC_FLUSH),",
         f"{arguments.rounds} rounds, alternating. Medians, messages a second (lowest to highest); ratio: ours by",
         "theirs.",
         "",
@@ -349,6 +351,14 @@ def report(results: list[Result], arguments: argparse.Namespace) -> str:
 def spread(rates: list[float]) -> str:
     """Median with the extremes."""
     return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+
+
+def file_system(directory: str | None) -> str:
+    """The kind of file system that the stores are on."""
+    place = os.path.realpath(directory or tempfile.gettempdir())
+    with open("/proc/mounts", encoding="utf-8") as lines:
+        mounts = [line.split()[1:3] for line in lines]
+    return max((mount for mount in mounts if Path(place).is_relative_to(mount[0])), key=lambda one: len(one[0]))[1]
 
 
 def machine() -> str:
@@ -375,9 +385,9 @@ def main(words: list[str] | None = None) -> list[Result]:
     text = report(results, arguments)
     print(text)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "latest.md").write_text(text, encoding="utf-8")
+    (arguments.output / "store.md").write_text(text, encoding="utf-8")
     kept = [{"name": result.name, "ours": result.ours, "peers": result.peers} for result in results]
-    (arguments.output / "latest.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    (arguments.output / "store.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
     return results
 
 

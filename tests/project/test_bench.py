@@ -43,6 +43,14 @@ def test_sqlite_holds_as_many_rows_as_it_counts(tmp_path: Path) -> None:
 def test_the_report_gives_medians_and_ratios() -> None:
     bench = load_bench()
     result = bench.Result("put", [10.0, 30.0, 20.0], {"4.9.8": [5.0, 40.0, 10.0]})
-    arguments = type("Arguments", (), {"count": 3, "rounds": 3})
+    arguments = type("Arguments", (), {"count": 3, "rounds": 3, "directory": None})
     last = bench.report([result], arguments).splitlines()[-1]
     assert last == "| put | 20 (10 to 30) | 10 (5 to 40) | 2.00 |"
+
+
+def test_the_page_tells_what_was_measured() -> None:
+    """The table on the page is the report's."""
+    report = (ROOT / "bench" / "results" / "store.md").read_text("utf-8").splitlines()
+    table = [line for line in report if line.startswith("|")]
+    assert len(table) > 10
+    assert "\n".join(table) in (ROOT / "docs" / "performance.md").read_text("utf-8")
