@@ -387,7 +387,7 @@ def main(words: list[str] | None = None) -> list[Result]:
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "store.md").write_text(text, encoding="utf-8")
     kept = [{"name": result.name, "ours": result.ours, "peers": result.peers} for result in results]
-    (arguments.output / "store.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    (arguments.output / "store.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return results
 
 
