@@ -133,9 +133,22 @@ def test_lag_of_what_has_expired(behind: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_progress_on_spark(spark: SparkSession) -> None:
+def test_progress_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """The last task ends only after somebody was told that others have."""
     seen: list[tuple[int, int]] = []
-    run_tasks(spark, time.sleep, [0.3] * 4, lambda done, total: seen.append((done, total)))
+    told = tmp_path / "told"
+
+    def tell(done: int, total: int) -> None:
+        seen.append((done, total))
+        if 0 < done < total:
+            told.touch()
+
+    def task(number: int) -> None:
+        deadline = time.monotonic() + 60
+        while number == 3 and not told.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    run_tasks(spark, task, range(4), tell)
     assert seen[0] == (0, 4)
     assert seen[-1] == (4, 4)
     assert seen == sorted(seen)
