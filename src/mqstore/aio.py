@@ -100,6 +100,10 @@ class AsyncStore:
         """As :meth:`mqstore.Store.put_table`."""
         return await _call(self._writer, self.store.put_table, table)
 
+    async def set_max_message_size(self, size_bytes: int) -> None:
+        """Set :attr:`mqstore.Store.max_message_size`, for what is put from here on; raises as it does."""
+        await _call(self._writer, setattr, self.store, "max_message_size", size_bytes)
+
     async def get(
         self,
         topic: str,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqstore import Message, StoreClosedError, StoreLockedError, aio
+from mqstore import Message, MessageIllegalError, PutResult, StoreClosedError, StoreLockedError, UsageError, aio
 from store.support import SMALL, findings
 
 WIDE: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
@@ -31,6 +31,21 @@ def test_what_coroutines_put_is_stored_in_their_order(tmp_path: Path) -> None:
 
     assert asyncio.run(main()) == list(range(200))
     assert findings(tmp_path / "s") == []
+
+
+def test_a_new_largest_size_holds_for_what_is_put_behind_it(tmp_path: Path) -> None:
+    async def main() -> list[object]:
+        async with await aio.open(tmp_path / "s", **WIDE, max_message_size=10) as store:
+            results = await asyncio.gather(
+                store.put(Message("t", bytes(11))),
+                store.set_max_message_size(11),
+                store.put(Message("t", bytes(11))),
+                store.set_max_message_size(0),
+                return_exceptions=True,
+            )
+            return [type(result) for result in results]
+
+    assert asyncio.run(main()) == [MessageIllegalError, type(None), PutResult, UsageError]
 
 
 def test_the_loop_goes_on_while_others_wait(tmp_path: Path) -> None:

@@ -10,16 +10,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import mqstore
 from mqstore import (
     DiskFullError,
     Message,
+    MessageIllegalError,
+    StoreClosedError,
     StoreIOError,
+    UsageError,
 )
 from mqstore.files import mapped_file
 from mqstore.files.mapped_file import MappedFile
@@ -277,3 +282,79 @@ def test_files_that_may_not_be_read(original: Path) -> None:
             )
             (store / name).chmod(0o755)
             assert (done.stdout, done.stderr) == ("give \ngive \n", ""), name
+
+
+def put_by(store: mqstore.Store, way: str, body: bytes) -> None:
+    if way == "put":
+        store.put(Message("T", body, queue_id=0))
+    elif way == "put_batch":
+        store.put_batch([Message("T", b"first", queue_id=0), Message("T", body, queue_id=0)])
+    else:
+        store.put_table(pa.table({"topic": ["T"], "body": [body], "queueId": [0]}))
+
+
+@pytest.mark.parametrize("way", ["put", "put_batch", "put_table"])
+def test_a_new_largest_size_holds_from_the_next_put_on(tmp_path: Path, way: str) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=1 << 20, max_message_size=100) as store:
+        store.put(Message("T", b"", queue_id=0))  # the topic is known: what follows may go by the compiled path
+        with pytest.raises(MessageIllegalError, match="body is larger than max_message_size"):
+            put_by(store, way, bytes(101))
+        store.max_message_size = 101
+        put_by(store, way, bytes(101))
+        with pytest.raises(MessageIllegalError, match="body is larger") as caught:
+            put_by(store, way, bytes(102))
+        assert (caught.value.expected, caught.value.found) == ("at most 101 bytes", 102)
+        store.max_message_size = 7
+        with pytest.raises(MessageIllegalError, match="body is larger"):
+            put_by(store, way, bytes(8))
+        put_by(store, way, bytes(7))
+        assert store.max_message_size == store.config.max_message_size == 7
+    assert [len(body) for body in bodies(tmp_path / "s") if set(body) <= {0}] == [0, 101, 7]
+    with mqstore.open(tmp_path / "s") as store:
+        assert store.max_message_size == 4 << 20
+
+
+@pytest.mark.parametrize("value", [0, -1, 1 << 31, True, 2.5, "100", None])
+def test_a_largest_size_that_cannot_be_is_refused(tmp_path: Path, value: object) -> None:
+    with open_small(tmp_path / "s", max_message_size=100) as store:
+        with pytest.raises(UsageError, match="max_message_size"):
+            store.max_message_size = value  # type: ignore[assignment]
+        assert store.max_message_size == 100
+        with pytest.raises(MessageIllegalError):
+            store.put(Message("T", bytes(101)))
+    with pytest.raises(StoreClosedError):
+        store.max_message_size = 200
+    with pytest.raises(UsageError, match="max_message_size"):
+        mqstore.open(tmp_path / "new", max_message_size=value)  # type: ignore[arg-type]
+
+
+def test_threads_change_the_largest_size_while_others_put(tmp_path: Path) -> None:
+    """Whoever set it last is who counts, and a put never goes by another limit than one of those set."""
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=1 << 20, max_message_size=50) as store:
+        refused: list[object] = []
+
+        def change(own: int) -> None:
+            for _ in range(200):
+                store.max_message_size = own
+
+        def put() -> None:
+            for _ in range(200):
+                store.put(Message("T", bytes(40), queue_id=0))
+                with pytest.raises(MessageIllegalError) as caught:
+                    store.put(Message("T", bytes(61), queue_id=0))
+                refused.append(caught.value.expected)
+
+        threads = [threading.Thread(target=change, args=(own,)) for own in (40, 50, 60)]
+        threads += [threading.Thread(target=put) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 400
+        assert set(refused) <= {f"at most {own} bytes" for own in (40, 50, 60)}
+        last = store.max_message_size
+        store.put(Message("T", bytes(last), queue_id=0))
+        with pytest.raises(MessageIllegalError):
+            store.put(Message("T", bytes(last + 1), queue_id=0))
+        store.wait_dispatched()
+        assert store.max_offset("T", 0) == 401

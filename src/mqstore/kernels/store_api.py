@@ -21,6 +21,7 @@ class LogTail(Protocol):
         last_timestamp_ms: store time of the newest record.
         last_record_offset: physical offset of the newest record, -1 when there is none.
         is_open: whether :meth:`put` may write. The plain path clears it while it holds the log's lock.
+        max_body: bytes a body may have; may be changed at any time.
         queue_counts: known topics, and how many queues each has for writing.
         next_offsets: next queue offset by topic and queue id; topics are never removed from it.
         turns: by topic, how many messages that named no queue have been given one in turn.
@@ -30,6 +31,7 @@ class LogTail(Protocol):
     last_timestamp_ms: int
     last_record_offset: int
     is_open: bool
+    max_body: int
     queue_counts: dict[str, int]
     next_offsets: dict[str, list[int]]
     turns: dict[str, int]
@@ -86,7 +88,7 @@ class StoreKernels(Protocol):
             result_type: the named tuple of 8 fields that it returns.
             put_ok: the status in it.
             store_host: address and port of this store, 8 or 20 bytes; also the host of messages that name none.
-            max_body: bytes a body may have.
+            max_body: bytes a body may have at first.
         """
 
     def measure_rows(

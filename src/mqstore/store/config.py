@@ -13,6 +13,7 @@ from typing import Any
 from mqstore import errors
 from mqstore.layout import delay
 from mqstore.layout.bloom import BloomFilter
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.hosts import encode_host
 
 
@@ -78,7 +79,7 @@ class StoreConfig:
     """but not longer than so many milliseconds."""
 
     max_message_size: int = 4 << 20
-    """Largest body in bytes."""
+    """Largest body in bytes; :attr:`mqstore.Store.max_message_size` changes it while the store is open."""
     message_index_enable: bool = True
     message_delay_level: str = delay.DEFAULT_DELAY_LEVELS
     default_topic_queue_nums: int = 8
@@ -135,14 +136,7 @@ class StoreConfig:
     listen_port: int = 10911
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            number: object = getattr(self, field.name)
-            if field.type == "str | None" and not (number is None or (isinstance(number, str) and number)):
-                raise _bad_value(field.name, "text", number)
-            if field.type in ("str", "bool") and type(number).__name__ != field.type:
-                raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
-            if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-                raise _bad_value(field.name, "a whole number", number)
+        self._check_kinds()
         for name in (
             "mapped_file_size_commit_log",
             "mapped_file_size_consume_queue",
@@ -163,6 +157,8 @@ class StoreConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise _bad_value(name, "a whole number above 0", value)
+        if self.max_message_size > INT_MAX:
+            raise _bad_value("max_message_size", f"at most {INT_MAX}", self.max_message_size)
         if self.max_index_num is not None and self.max_index_num < 2:
             raise _bad_value("max_index_num", "at least 2, since entry 0 is never used", self.max_index_num)
         least_buffers = 3 if self.warm_maped_file_enable else 2
@@ -183,6 +179,16 @@ class StoreConfig:
             raise _bad_value("delete_when", "hours of two digits, as 04 or 04;16", self.delete_when)
         object.__setattr__(self, "disk_max_used_space_ratio", min(95, max(10, self.disk_max_used_space_ratio)))
         encode_host(f"{self.broker_ip1}:{self.listen_port}")
+
+    def _check_kinds(self) -> None:
+        for field in dataclasses.fields(self):
+            number: object = getattr(self, field.name)
+            if field.type == "str | None" and not (number is None or (isinstance(number, str) and number)):
+                raise _bad_value(field.name, "text", number)
+            if field.type in ("str", "bool") and type(number).__name__ != field.type:
+                raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
+            if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+                raise _bad_value(field.name, "a whole number", number)
 
     @cached_property
     def store_host(self) -> bytes:

@@ -71,6 +71,7 @@ class Engine:
         self._is_child = False
         self._closed = False
         self._close_guard = threading.Lock()
+        self._config_guard = threading.Lock()
         self._prepare_directory()
         with ExitStack() as held:
             self._lock = StoreLock(self.paths.lock)
@@ -238,6 +239,13 @@ class Engine:
     def note_removed_queues(self) -> None:
         """Write the notes anew: those there are speak of queues that are gone."""
         self._write_back.save_notes(anew=True)
+
+    def set_max_message_size(self, size_bytes: int) -> None:
+        """See :attr:`mqstore.Store.max_message_size`."""
+        with self._config_guard:
+            self.config = dataclasses.replace(self.config, max_message_size=size_bytes)
+            self.putting.config = self.config
+            self.commit_log.tail.max_body = size_bytes
 
     def save_settings(self) -> None:
         """Write changed settings, after the log whose messages the progress in them speaks of."""

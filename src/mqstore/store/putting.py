@@ -25,6 +25,9 @@ class Putting:
     """Puts messages, wakes dispatch, and waits for the sync where that is asked for.
 
     ``delay_table`` gives the delay levels there are; ``on_appended`` is called after each append.
+
+    Attributes:
+        config: the settings in force; those that a put goes by may be replaced at any time.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class Putting:
         self._tail: LogTail = commit_log.tail
         self._flush = flush
         self._settings = settings
-        self._config = config
+        self.config = config
         self._max_delay_level = max(delay_table)
         self._on_appended = on_appended
         self._latency = latency
@@ -86,14 +89,13 @@ class Putting:
         return result
 
     def _put_table(self, table: MessageTable) -> PutTableResult:
-        host = self._config.store_host
-        bad, total, largest = kernels.measure_rows(
-            table.columns, self._config.max_message_size, MAX_QUEUE_ID, 2 * len(host)
-        )
+        config = self.config
+        host = config.store_host
+        bad, total, largest = kernels.measure_rows(table.columns, config.max_message_size, MAX_QUEUE_ID, 2 * len(host))
         if bad >= 0 or not table.has_good_topics:
             return self._put_rows_plainly(list(table.messages()))
         topics = table.topics
-        counts = [self._settings.queue_count(topic, self._config) for topic in topics]
+        counts = [self._settings.queue_count(topic, config) for topic in topics]
         most = max(*counts, table.most_queue_id + 1)
         rows = Rows(table.columns, topics, array("q", counts), most, host, largest, total)
         return self._put_rows(rows)
@@ -108,8 +110,8 @@ class Putting:
                 raise
             self._on_appended()
         for topic, queues in zip(rows.topics, rows.queue_counts, strict=True):
-            self._settings.ensure_topic(topic, queues, self._config)
-            self._tail.queue_counts[topic] = self._settings.queue_count(topic, self._config)
+            self._settings.ensure_topic(topic, queues, self.config)
+            self._tail.queue_counts[topic] = self._settings.queue_count(topic, self.config)
         end = self._tail.end_offset
         is_safe = not self._is_sync or self._flush.wait_for(end)
         status = PutMessageStatus.PUT_OK if is_safe else PutMessageStatus.FLUSH_DISK_TIMEOUT
@@ -132,7 +134,7 @@ class Putting:
         """
         (place,) = self._commit_log.append([pending])
         self._on_appended()
-        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self._config)
+        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self.config)
         return _result(pending, place)
 
     def checked_queue(self, message: Message) -> int:
@@ -167,8 +169,8 @@ class Putting:
         appended = self._commit_log.append(pending)
         self._on_appended()
         for message, one in zip(messages, pending, strict=True):
-            self._settings.ensure_topic(message.topic, one.target_queue_id + 1, self._config)
-            self._tail.queue_counts[message.topic] = self._settings.queue_count(message.topic, self._config)
+            self._settings.ensure_topic(message.topic, one.target_queue_id + 1, self.config)
+            self._tail.queue_counts[message.topic] = self._settings.queue_count(message.topic, self.config)
         results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
         if self._is_sync and any(message.wait_store_msg_ok for message in messages):
             return self._when_flushed(results)
@@ -183,7 +185,7 @@ class Putting:
     def _prepare(self, message: Message, number: int) -> Pending:
         try:
             check_topic(message.topic)
-            pending = prepare(message, self._choose_queue(message), self._config, self._max_delay_level)
+            pending = prepare(message, self._choose_queue(message), self.config, self._max_delay_level)
             # A delayed message must fit under its own topic, too: it could be put, and then not be delivered.
             self._commit_log.check_fits(pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0])))
             return pending
@@ -194,7 +196,7 @@ class Putting:
 
     def _choose_queue(self, message: Message) -> int:
         """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""
-        queues = self._settings.queue_count(message.topic, self._config)
+        queues = self._settings.queue_count(message.topic, self.config)
         if message.queue_id is not None:
             return message.queue_id
         turn = self._tail.turns.get(message.topic, 0)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.findings import Finding
@@ -14,23 +13,21 @@ from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import arguments, reading, view
-from mqstore.store.arguments import check_count, check_long, check_queue, check_seconds, check_whole, check_window
+from mqstore.store.arguments import check_count, check_long, check_queue, check_whole, check_window
 from mqstore.store.check import check_store
-from mqstore.store.cleaning import expired_queues, remove_queues, unused_queues
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.engine import Engine
-from mqstore.store.expiry import ExpiryReport
 from mqstore.store.filter_bits import Prefilter
 from mqstore.store.groups import ConsumerGroups
 from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.recovery import Progress
-from mqstore.store.runtime_info import runtime_info
 from mqstore.store.settings import GroupProgress, group_progress
 from mqstore.store.table import MessageTable, PutTableResult
 from mqstore.store.transactions import Transaction, Transactions
+from mqstore.store.upkeep import Upkeep
 from mqstore.store.view import TIME_MAX_MS
 from mqstore.store.writer import MAX_QUEUE_ID, check_topic
 
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Store:
+class Store(Upkeep):
     """A store open for writing. Make one with :func:`mqstore.open`.
 
     All methods may be called from any thread of the process that opened it. What ``put`` returned can be got once
@@ -48,14 +45,9 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], config: StoreConfig, on_progress: Progress | None = None) -> None:
         """Open or create the store at ``path``; see :func:`mqstore.open`."""
         self.path = arguments.check_store_path(path)
-        self.config = config
-        self._engine = Engine(self.path, config, on_progress)
-        self._check_open = self._engine.check_open
+        super().__init__(Engine(self.path, config, on_progress))
         self._putting = self._engine.putting
-        self._statistics = self._engine.statistics
-        self.log = self._engine.log
         self.paths = self._engine.paths
-        self.settings = self._engine.settings
         self.groups = ConsumerGroups(
             lambda topic: [(one.topic, one.queue_id) for one in self._engine.queues.of_topic(topic)]
         )
@@ -296,12 +288,6 @@ class Store:
         self._check_open()
         return view.message_by_id(self.log, message_id)
 
-    def queues(self, topic: str | None = None) -> list[QueueInfo]:
-        """Every queue (of ``topic``) with its range, ordered by topic and id."""
-        self._check_open()
-        found = self._engine.queues.all() if topic is None else self._engine.queues.of_topic(topic)
-        return [QueueInfo(one.topic, one.queue_id, one.min_offset, one.max_offset) for one in found]
-
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the first message still stored in a queue, 0 for a queue that is not there."""
         check_queue(topic, queue_id)
@@ -363,101 +349,6 @@ class Store:
         offsets = self.settings.consumer_offsets  # before the queues: a running consumer must not seem ahead of them
         return group_progress(offsets, self.queues())
 
-    # -- state
-
-    @property
-    def min_physical_offset(self) -> int:
-        """Physical offset at which the log begins."""
-        return self.log.min_offset
-
-    @property
-    def log_end(self) -> int:
-        """Physical offset at which the next record goes."""
-        return self._engine.commit_log.end_offset
-
-    @property
-    def flushed_offset(self) -> int:
-        """Everything before this physical offset is on the device."""
-        return self._engine.commit_log.flushed_offset
-
-    @property
-    def dispatched_offset(self) -> int:
-        """Records before this physical offset can be got and queried."""
-        return self._engine.dispatcher.offset
-
-    @property
-    def dispatch_behind_bytes(self) -> int:
-        """Bytes of log that are not yet in queues and index."""
-        return max(0, self._engine.commit_log.end_offset - self._engine.dispatcher.offset)
-
-    def runtime_info(self) -> dict[str, Any]:
-        """What the store has done since it was opened and how it is, by the names of RocketMQ's ``brokerStatus``.
-
-        Rates (``putTps`` and its like) are tuples for the last 10, 60 and 600 seconds. Messages put count once they
-        are dispatched. ``putMessageDistributeTime``: how many messages took how long to put; those whose put neither
-        waited nor made room count as no millisecond. Ratios are 0 to 1, times in ms, sizes in bytes.
-        """
-        self._check_open()
-        return runtime_info(self._statistics, self._engine)
-
-    def wait_dispatched(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
-        self._check_open()
-        check_seconds("timeout_s", timeout_s)
-        target = self._engine.commit_log.commit()
-        return self._engine.dispatch.wait_for(target, timeout_s)
-
-    def wait_arrival(self, physical_offset: int, timeout_s: float) -> bool:
-        """Wait until something behind ``physical_offset`` can be got; False when nothing came in ``timeout_s``."""
-        self._check_open()
-        check_long("physical_offset", physical_offset)
-        check_seconds("timeout_s", timeout_s)
-        return self._engine.dispatch.wait_past(physical_offset, timeout_s)
-
-    def deliver_due(self, now_ms: int | None = None) -> int:
-        """Deliver the delayed messages that are due now, without waiting for the service; how many there were.
-
-        Args:
-            now_ms: the time to go by, in ms; None is now.
-
-        Raises as :meth:`put`.
-        """
-        self._check_open()
-        return self._engine.schedule.deliver_due(_now_ms(now_ms))
-
-    def expire(self, now_ms: int | None = None) -> ExpiryReport:
-        """Remove log files older than ``file_reserved_time``, and what points into them, whatever hour it is.
-
-        Args:
-            now_ms: the time to reckon ages by, in ms; None is now.
-
-        Raises:
-            StoreIOError: a file could not be removed.
-        """
-        self._check_open()
-        return self._engine.expiry.run(_now_ms(now_ms), by_hand=True)
-
-    def clean_expired_queues(self) -> list[QueueInfo]:
-        """Remove the files of queues whose messages have all expired, and say which; raises as :meth:`expire`."""
-        found = expired_queues(self.queues())
-        remove_queues(self._engine, found)
-        return found
-
-    def clean_unused_topics(self) -> list[QueueInfo]:
-        """Remove the queues of topics that are not in ``topics.json``, and say which; raises as :meth:`expire`."""
-        found = unused_queues(self.queues(), self.settings.topics)
-        remove_queues(self._engine, found)
-        return found
-
-    def flush(self) -> None:
-        """Force everything to the device now: log, queues, index, checkpoint and settings.
-
-        Raises:
-            StoreIOError, DiskFullError: something could not be written; the log has been synced if that was possible.
-        """
-        self._check_open()
-        self._engine.flush()
-
     def close(self) -> None:
         """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
 
@@ -475,10 +366,3 @@ class Store:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _now_ms(now_ms: int | None) -> int:
-    if now_ms is None:
-        return time.time_ns() // 1_000_000
-    check_long("now_ms", now_ms)
-    return now_ms

@@ -83,6 +83,7 @@ cdef class LogTail:
     cdef public int64_t last_timestamp_ms
     cdef public int64_t last_record_offset
     cdef public bint is_open
+    cdef public int64_t max_body
     cdef readonly dict queue_counts
     cdef readonly dict next_offsets
     cdef readonly dict turns
@@ -90,7 +91,6 @@ cdef class LogTail:
     cdef object result_type
     cdef object put_ok
     cdef bytes store_host
-    cdef int64_t max_body
     cdef Target window
     cdef int64_t window_start
     cdef int64_t writable_to

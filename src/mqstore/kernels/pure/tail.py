@@ -12,11 +12,12 @@ from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE
 class PlainTail:
     """See :class:`mqstore.kernels.store_api.LogTail`. This one leaves every message to the plain path."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_body: int) -> None:
         self.end_offset = 0
         self.last_timestamp_ms = 0
         self.last_record_offset = -1
         self.is_open = False
+        self.max_body = max_body
         self.queue_counts: dict[str, int] = {}
         self.next_offsets: dict[str, list[int]] = {}
         self.turns: dict[str, int] = {}
@@ -50,4 +51,4 @@ def log_tail(message_type: type, result_type: type, put_ok: object, store_host: 
     """See :meth:`mqstore.kernels.api.Kernels.log_tail`."""
     if len(store_host) not in (HOST_V4_SIZE, HOST_V6_SIZE):
         raise UsageError("a host field has 8 or 20 bytes", expected="8 or 20", found=len(store_host))
-    return PlainTail()
+    return PlainTail(max_body)
