@@ -11,11 +11,13 @@ Needs ``mqstore[metrics]``. Values are read when they are asked for; nothing run
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from mqstore.store.latency import METRIC_NAMES
+from mqstore.store.statistics import WINDOWS_S
 from mqstore.store.store import Store
 
 __all__ = ["StoreCollector"]
@@ -56,6 +58,7 @@ class StoreCollector(Collector):
             info["putMessageEntireTimeMax"],
             "Longest put in ms.",
         )
+        gauges |= dict(_times_and_rates(info))
         for name, value in zip(METRIC_NAMES, info["putMessageDistributeTime"].values(), strict=True):
             gauges[f"rocketmq_brokeruntime_pmdt_{name}"] = (value, "Messages that took so long to put.")
         for name, (value, text) in gauges.items():
@@ -78,6 +81,26 @@ class StoreCollector(Collector):
             family.add_metric(labels, lag)
         yield family
         yield GaugeMetricFamily("rocketmq_consumer_group_number", "Groups with progress.", len(groups))
+
+
+def _times_and_rates(info: dict[str, Any]) -> Iterator[tuple[str, tuple[float, str]]]:
+    """Gauges of what RocketMQ's exporter reads from ``brokerStatus``, by its names for them."""
+    yield "rocketmq_brokeruntime_getmessage_entire_time_max", (info["getMessageEntireTimeMax"], "Longest get in ms.")
+    for digits in ("99", "999"):
+        text = f"Milliseconds that {digits[:2]}.{digits[2:] or 0} % of the last minute's puts took at most."
+        yield f"rocketmq_brokeruntime_put_latency_{digits}", (info[f"putLatency{digits}"], text)
+    for name, key in _RATES.items():
+        for window_s, rate in zip(WINDOWS_S, info[key], strict=True):
+            yield f"rocketmq_brokeruntime_{name}{window_s}", (rate, f"{key} over the last {window_s} s.")
+
+
+_RATES = {
+    "put_tps": "putTps",
+    "getfound_tps": "getFoundTps",
+    "getmiss_tps": "getMissTps",
+    "gettotal_tps": "getTotalTps",
+    "gettransfered_tps": "getTransferedTps",
+}
 
 
 def _age_ms(info: dict[str, float]) -> float:

@@ -61,7 +61,7 @@ def test_runs_are_cut_at_jumps_and_come_in_order(kernels: Any) -> None:
             for topic, queue, offset in places
         ],
     )
-    told = [(run.topic, run.queue_id, run.first_queue_offset, len(run.units) // 20, *run[4:]) for run in found]
+    told = [(run.topic, run.queue_id, run.first_queue_offset, len(run.units) // 20, *run[4:6]) for run in found]
     assert told == [
         (b"B", 0, 7, 2, 992, 993),
         (b"A", 0, 1, 3, 997, 999),
@@ -70,6 +70,9 @@ def test_runs_are_cut_at_jumps_and_come_in_order(kernels: Any) -> None:
         (b"B", 0, 10, 1, 990, 990),
     ]
     assert all(isinstance(run, QueueRun) for run in found)
+    assert [run.size_bytes for run in found] == [
+        sum(unit[1] for unit in QUEUE_UNIT.iter_unpack(run.units)) for run in found
+    ]
 
 
 def test_prepared_and_rollback_records_have_no_unit(kernels: Any) -> None:

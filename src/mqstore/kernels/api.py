@@ -123,7 +123,7 @@ COLUMN_NAMES: Final = LogColumns.COLUMN_NAMES
 class QueueRun(NamedTuple):
     """Units of one queue with consecutive queue offsets, ready to be written to its consume queue.
 
-    ``units`` are 20 bytes each; the first has queue offset ``first_queue_offset``.
+    ``units`` are 20 bytes each; the first has queue offset ``first_queue_offset``. The records take ``size_bytes``.
     """
 
     topic: bytes
@@ -132,6 +132,7 @@ class QueueRun(NamedTuple):
     units: bytes
     min_store_timestamp_ms: int
     max_store_timestamp_ms: int
+    size_bytes: int
 
 
 class IndexSlots(NamedTuple):

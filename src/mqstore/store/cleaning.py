@@ -40,4 +40,7 @@ def remove_queues(engine: Engine, queues: list[QueueInfo]) -> None:
         if queue is not None:
             engine.dispatcher.forget(queue)
             queue.destroy()
+    for topic in {one.topic for one in queues}:
+        if not engine.queues.of_topic(topic):
+            engine.topic_counts.forget(topic)
     engine.note_removed_queues()

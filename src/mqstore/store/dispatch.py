@@ -22,6 +22,7 @@ from mqstore.store.filter_bits import FilterBits
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.paths import StorePaths, is_directory_name
+from mqstore.store.statistics import TopicCounts
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -125,6 +126,8 @@ class Dispatcher:
         self.last_timestamp_ms = 0
         self.total = (0, 0)
         """Messages and bytes dispatched so far; what recovery did counts, too."""
+        self.topic_counts: TopicCounts | None = None
+        """The same by topic, from when it was set."""
 
     def run_to(self, end: int) -> None:
         """Dispatch every record that starts before physical offset ``end``, which is at most the end of the log.
@@ -161,10 +164,13 @@ class Dispatcher:
         """Dispatch the records of one chunk."""
         columns = chunk.columns
         with self._guard:
-            for run in kernels.queue_runs(chunk.buffer, columns, 0, columns.count, self._delay_ms):
+            runs = kernels.queue_runs(chunk.buffer, columns, 0, columns.count, self._delay_ms)
+            for run in runs:
                 self._put(run, None if self._filter_bits is None else self._filter_bits.ext_units(chunk, run))
             if self._index is not None:
                 self._index.put(chunk)
+            if self.topic_counts is not None:
+                self.topic_counts.note(runs, chunk.buffer, columns)
             messages, size_bytes = self.total
             self.total = (messages + columns.count, size_bytes + chunk.end_offset - chunk.physical_offset)
             self.offset = chunk.end_offset

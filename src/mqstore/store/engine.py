@@ -44,7 +44,7 @@ from mqstore.store.recovery import LogEnd, Progress, Recovery
 from mqstore.store.schedule import ScheduleService
 from mqstore.store.settings import Settings
 from mqstore.store.sizes import resolve_sizes
-from mqstore.store.statistics import StoreStatistics
+from mqstore.store.statistics import StoreStatistics, TopicCounts
 from mqstore.store.write_back import WriteBack
 from mqstore.store.writer import MAX_QUEUE_ID
 
@@ -169,6 +169,7 @@ class Engine:
         config = self.config
         self.latency = PutLatency()
         self.statistics = StoreStatistics(lambda: self.dispatcher.total)
+        self.topic_counts = self.dispatcher.topic_counts = TopicCounts()
         self._flush = FlushService(self.commit_log, config)
         self._commit = CommitService(self.commit_log, config)
         self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.readable_offset)
@@ -254,6 +255,7 @@ class Engine:
     def _write_back_round(self, thorough: bool) -> None:
         """What is due now and then: settings, queues, and with ``thorough`` the notes."""
         self.statistics.sample()
+        self.latency.end_minute(self.statistics.counts().put_messages)
         self.save_settings()
         if thorough:
             self._write_back.save_notes()

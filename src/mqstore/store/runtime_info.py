@@ -15,6 +15,7 @@ from mqstore.store.statistics import StoreStatistics
 def runtime_info(statistics: StoreStatistics, engine: Engine) -> dict[str, Any]:
     """See :meth:`mqstore.Store.runtime_info`."""
     counts, rates = statistics.counts(), statistics.rates()
+    latency, topics = engine.latency, engine.topic_counts.totals()
     disk = shutil.disk_usage(engine.path)
     ratio = used_ratio(engine.path)
     end, log_min = engine.commit_log.end_offset, engine.log.min_offset
@@ -23,9 +24,14 @@ def runtime_info(statistics: StoreStatistics, engine: Engine) -> dict[str, Any]:
         "bootTimestamp": statistics.opened_ms,
         "runtime": time.time_ns() // 1_000_000 - statistics.opened_ms,
         "putMessageTimesTotal": counts.put_messages,
-        "putMessageFailedTimes": engine.latency.failed,
-        "putMessageDistributeTime": dict(zip(LABELS, engine.latency.distribution(counts.put_messages), strict=True)),
-        "putMessageEntireTimeMax": engine.latency.max_ms,
+        "putMessageTopicTimesTotal": {topic: total[0] for topic, total in topics.items()},
+        "putMessageTopicSizeTotal": {topic: total[1] for topic, total in topics.items()},
+        "putMessageFailedTimes": latency.failed,
+        "putMessageDistributeTime": dict(zip(LABELS, latency.distribution(counts.put_messages), strict=True)),
+        "putMessageEntireTimeMax": latency.max_ms,
+        "putLatency99": latency.percentile(0.99, counts.put_messages),
+        "putLatency999": latency.percentile(0.999, counts.put_messages),
+        "getMessageEntireTimeMax": statistics.longest_get_ms,
         "putMessageSizeTotal": counts.put_bytes,
         "putMessageAverageSize": counts.put_bytes / counts.put_messages if counts.put_messages else 0.0,
         "msgPutTotalTodayNow": sum(queue.max_offset for queue in engine.queues.all()),
@@ -35,6 +41,7 @@ def runtime_info(statistics: StoreStatistics, engine: Engine) -> dict[str, Any]:
         "getMissTps": rates.get_miss,
         "getTotalTps": tuple(found + miss for found, miss in zip(rates.get_found, rates.get_miss, strict=True)),
         "getTransferredTps": rates.transferred,
+        "getTransferedTps": rates.transferred,
         "commitLogMinOffset": log_min,
         "commitLogMaxOffset": end,
         "commitLogDiskRatio": ratio,

@@ -8,9 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from mqstore.kernels.api import LogColumns, QueueRun
+from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
 
 WINDOWS_S: Final = (10, 60, 600)
 """The windows that rates are given for, in seconds: RocketMQ's own."""
@@ -40,11 +44,52 @@ class Rates:
     transferred: tuple[float, ...]
 
 
+class TopicCounts:
+    """Messages and bytes of records put, by topic, counted as they are dispatched. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._totals: dict[bytes, tuple[int, int]] = {}
+
+    def note(self, runs: Iterable[QueueRun], buffer: Buffer, columns: LogColumns) -> None:
+        """Count the records of ``columns``, whose queue units are ``runs``; some records are in no queue."""
+        with self._guard:
+            left = columns.count
+            for run in runs:
+                messages = len(run.units) // QUEUE_UNIT_SIZE
+                self._add(run.topic, messages, run.size_bytes)
+                left -= messages
+            for row in _rows_in_no_queue(columns) if left else ():
+                at = columns.topic_position[row]
+                self._add(bytes(buffer[at : at + columns.topic_size[row]]), 1, columns.size[row])
+
+    def _add(self, topic: bytes, messages: int, size_bytes: int) -> None:
+        before = self._totals.get(topic, (0, 0))
+        self._totals[topic] = (before[0] + messages, before[1] + size_bytes)
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: if it comes back it counts from 0."""
+        with self._guard:
+            self._totals.pop(topic.encode(), None)
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Messages and bytes of each topic, ordered by topic."""
+        with self._guard:
+            found = sorted(self._totals.items())
+        return {topic.decode("utf-8", "replace"): total for topic, total in found}
+
+
+def _rows_in_no_queue(columns: LogColumns) -> Iterable[int]:
+    kinds = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
+    return (row for row, flags in enumerate(columns.sys_flag) if flags & SysFlag.TRANSACTION_MASK in kinds)
+
+
 class StoreStatistics:
     """Counts of one store. Safe for several threads.
 
     Attributes:
         opened_ms: when counting began, in ms.
+        longest_get_ms: what the longest get took, in whole milliseconds.
     """
 
     def __init__(self, dispatched: Callable[[], tuple[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,13 +98,15 @@ class StoreStatistics:
         self._dispatched = dispatched
         self._clock = clock
         self._guard = threading.Lock()
+        self.longest_get_ms = 0
         self._found = self._miss = self._transferred = 0
         self._first = dispatched()
         self._samples: deque[tuple[float, Counts]] = deque([(clock(), self.counts())])
 
-    def note_get(self, messages: int) -> None:
-        """Count one get that gave so many messages."""
+    def note_get(self, messages: int, elapsed_ns: int = 0) -> None:
+        """Count one get that gave so many messages and took so long."""
         with self._guard:
+            self.longest_get_ms = max(self.longest_get_ms, elapsed_ns // 1_000_000)
             if messages:
                 self._found += 1
                 self._transferred += messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -211,6 +212,7 @@ class Store(Upkeep):
         check_queue(topic, queue_id)
         check_long("offset", offset)
         check_count(max_messages)
+        start_ns = time.monotonic_ns()
         queue = self._engine.queues.find(topic, queue_id)
         if queue is None:
             self._statistics.note_get(0)
@@ -221,7 +223,7 @@ class Store(Upkeep):
         here = reading.QueueRange(queue, queue.min_offset, queue.max_offset)
         prefilter = self._prefilter(group, topic, expression) if group is not None else None
         result = reading.get_messages(self.log, here, offset, max_messages, expression, limits, prefilter)
-        self._statistics.note_get(len(result.messages))
+        self._statistics.note_get(len(result.messages), time.monotonic_ns() - start_ns)
         return result
 
     def _prefilter(self, group: str, topic: str, expression: reading.Filter) -> Prefilter | None:

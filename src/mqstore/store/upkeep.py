@@ -82,7 +82,8 @@ class Upkeep:
 
         Rates (``putTps`` and its like) are tuples for the last 10, 60 and 600 seconds. Messages put count once they
         are dispatched. ``putMessageDistributeTime``: how many messages took how long to put; those whose put neither
-        waited nor made room count as no millisecond. Ratios are 0 to 1, times in ms, sizes in bytes.
+        waited nor made room count as no millisecond. ``putLatency99`` and ``putLatency999`` are of the last whole
+        minute, as RocketMQ's are. Ratios are 0 to 1, times in ms, sizes in bytes.
         """
         self._check_open()
         return runtime_info(self._statistics, self._engine)

@@ -17,6 +17,7 @@ cdef struct Run:
     int64_t min_store_timestamp_ms
     int64_t max_store_timestamp_ms
     int64_t count
+    int64_t size_bytes
     uint8_t* out
 
 
@@ -74,9 +75,10 @@ cdef int assign_runs(
             run.topic_position, run.topic_size = columns.topic_position[row], columns.topic_size[row]
             run.queue_id, run.first_queue_offset = columns.queue_id[row], queue_offset
             run.min_store_timestamp_ms = run.max_store_timestamp_ms = time
-            run.count = 0
+            run.count = run.size_bytes = 0
         run.last_queue_offset = queue_offset
         run.count += 1
+        run.size_bytes += columns.size[row]
         run.min_store_timestamp_ms = min(run.min_store_timestamp_ms, time)
         run.max_store_timestamp_ms = max(run.max_store_timestamp_ms, time)
         found.of_row[row - start] = <int32_t> (run - found.runs)
@@ -201,6 +203,7 @@ cdef list collect_runs(
             units,
             run.min_store_timestamp_ms,
             run.max_store_timestamp_ms,
+            run.size_bytes,
         )))
     if stop - start > RELEASE_ROWS:
         with nogil:

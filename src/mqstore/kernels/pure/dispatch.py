@@ -28,13 +28,20 @@ class _Run:
     queue_id: int
     first_queue_offset: int
     last_queue_offset: int = 0
+    size_bytes: int = 0
     units: list[bytes] = field(default_factory=list)
     timestamps_ms: list[int] = field(default_factory=list)
 
     def finish(self) -> QueueRun:
         times = self.timestamps_ms
         return QueueRun(
-            self.topic, self.queue_id, self.first_queue_offset, b"".join(self.units), min(times), max(times)
+            self.topic,
+            self.queue_id,
+            self.first_queue_offset,
+            b"".join(self.units),
+            min(times),
+            max(times),
+            self.size_bytes,
         )
 
 
@@ -56,6 +63,7 @@ def queue_runs(buffer: Buffer, columns: LogColumns, start: int, stop: int, delay
                 runs.append(run)
                 latest[topic, run.queue_id] = run
             run.last_queue_offset = queue_offset
+            run.size_bytes += columns.size[row]
             run.timestamps_ms.append(columns.store_timestamp_ms[row])
             run.units.append(
                 QUEUE_UNIT.pack(
