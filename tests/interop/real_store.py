@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,41 +65,18 @@ class RealStore:
         """Load ``directory`` itself, start, and shut down again. Raises :class:`Refused`."""
         self._run(["recover", str(directory)], config)
 
-    def open_seconds(self, directory: Path, **config: object) -> float:
-        """Time loading ``directory``, start, and dispatching all that is not yet in queues and index."""
-        return float(self._run(["recover", str(directory)], config, options=BENCH_OPTIONS)["openSeconds"])
-
     def write(self, directory: Path, *, seed: int, count: int, crash: bool = False, **config: object) -> dict[str, Any]:
         """Put ``count`` messages of every kind into ``directory``, new or not; with ``crash`` never shut it down."""
         command = "write-crash" if crash else "write"
         return self._run([command, str(directory), str(seed), str(count)], config)
 
-    def bench_put(
-        self,
-        directory: Path,
-        *,
-        count: int,
-        body_size_bytes: int,
-        threads: int = 1,
-        warm: int = 0,
-        batch: int = 1,
-        **config: object,
-    ) -> dict[str, Any]:
-        """Time a plain loop of ``putMessage``, or of ``putMessages`` for a ``batch`` of more than one.
+    def bench(self, directory: Path, work: str, options: Mapping[str, object], **config: object) -> dict[str, Any]:
+        """Time ``work`` ("put", "get", "query" or "open_store") on ``directory``, as Bench.java does it.
 
-        ``warm`` untimed ones come before; see ``messagesPerSecond`` of the result.
+        ``options`` are those of mqstore.bench.store_work, and ``warm``: so many untimed puts come before. The figures
+        have the same names as there; ``failed`` is how many messages were not put or found.
         """
-        numbers = (count, body_size_bytes, threads, warm, batch)
-        return self._run(["bench-put", str(directory), *map(str, numbers)], config, options=BENCH_OPTIONS)
-
-    def bench_get(self, directory: Path, *, count: int, body_size_bytes: int, **config: object) -> dict[str, Any]:
-        """Time reading one queue, 32 messages at a time and decoded; the third pass counts."""
-        arguments = ["bench-get", str(directory), str(count), str(body_size_bytes)]
-        return self._run(arguments, config, options=BENCH_OPTIONS)
-
-    def bench_query(self, directory: Path, *, count: int, body_size_bytes: int, **config: object) -> dict[str, Any]:
-        """Time looking messages up by unique key and decoding them; the third pass counts."""
-        arguments = ["bench-query", str(directory), str(count), str(body_size_bytes)]
+        arguments = ["bench", str(directory), work, *(f"bench.{name}={value}" for name, value in options.items())]
         return self._run(arguments, config, options=BENCH_OPTIONS)
 
     def _run(

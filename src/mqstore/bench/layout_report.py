@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
 import resource
 import statistics
-import tempfile
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from mqstore.bench.layouts import LAYOUTS, Cell, Plan
+from mqstore.bench.machine import file_system, machine, number
 
 LEGEND: Final = {
     "rocketmq": "commit log (a barrier syncs the log)",
@@ -106,29 +103,7 @@ def report(cells: list[Cell], plan: Plan) -> str:
 
 
 def _number(spread: tuple[float, float, float] | None) -> str:
-    if spread is None:
-        return "–"
-    return f"{spread[0]:,.0f}" if spread[0] >= 100 else f"{spread[0]:.3g}"
-
-
-def machine() -> str:
-    """Processor, cores and Python."""
-    model = platform.machine()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-
-def file_system(directory: Path | None) -> str:
-    """Type of the file system that the data lies on."""
-    place = os.path.realpath(directory or tempfile.gettempdir())
-    try:
-        with open("/proc/self/mounts", encoding="utf-8") as lines:
-            mounts = [line.split()[1:3] for line in lines]
-    except OSError:
-        return "unknown"
-    inside = [one for one in mounts if os.path.commonpath([one[0], place]) == one[0]]
-    return max(inside, key=lambda one: len(one[0]))[1] if inside else "unknown"
+    return "–" if spread is None else number(spread[0])
 
 
 def draw(cells: list[Cell], path: Path) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqstore import errors
+from mqstore.bench.cells import run_cell
 
 LAYOUTS: Final = ("rocketmq", "rocketmq+queues", "kafka")
 Cell = dict[str, Any]
 """What was asked for and what its processes said, as JSON holds it."""
+_STEPS: Final = "mqstore.bench.layout_cell"
 
 
 @dataclass(frozen=True)
@@ -100,29 +100,16 @@ def measure_store(plan: Plan, store: Cell) -> list[Cell]:
         "read_messages": plan.read_messages,
     }
     try:
-        written = run_cell({"step": "write", **task}, plan.timeout_s)
+        written = run_cell(_STEPS, {"step": "write", **task}, plan.timeout_s)
         writes = written.get("writes", [written] * len(barriers))
         cells: list[Cell] = [{**store, "barrier_bytes": one, "write": writes[n]} for n, one in enumerate(barriers)]
         if "failed" not in written and barriers[0] == 0:
-            cells[0]["open"] = run_cell({"step": "open", **task}, plan.timeout_s)
+            cells[0]["open"] = run_cell(_STEPS, {"step": "open", **task}, plan.timeout_s)
             for name, cold in (("cold", True), ("warm", False)):
-                cells[0][name] = run_cell({"step": "read", "cold": cold, **task}, plan.timeout_s)
+                cells[0][name] = run_cell(_STEPS, {"step": "read", "cold": cold, **task}, plan.timeout_s)
         return cells
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def run_cell(task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    """What the process of one step says; ``{"failed": why}`` if it took too long or went wrong."""
-    command = [sys.executable, "-m", "mqstore.bench.layout_cell", json.dumps(task)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"{task['step']} took more than {timeout_s:.0f} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1]}
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
 
 
 def run(

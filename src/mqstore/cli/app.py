@@ -35,7 +35,7 @@ KAFKA_ALIASES = dict.fromkeys(
 )
 """The names that Kafka itself has for one of them; they work with and without ``kafka`` before them."""
 
-BENCH_COMMANDS = ("layouts",)
+BENCH_COMMANDS = ("store", "layouts")
 """The benchmarks, behind ``mqstore bench``; each is a module of :mod:`mqstore.cli.bench`."""
 
 EXIT_FAILURE = 1

@@ -19,10 +19,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   recover DIR                      load, start, wait for dispatch, shut down
  *   write DIR SEED COUNT             put COUNT mixed messages, shut down
  *   write-crash DIR SEED COUNT       the same, then stop the process without shutting down
- *   bench-put DIR COUNT SIZE THREADS WARM BATCH  a plain loop of putMessage, or of putMessages with more than one in a
- *             BATCH, after WARM messages that are not timed
- *   bench-get DIR COUNT SIZE  puts, then reads one queue 32 at a time and decodes, three times; the last is timed
- *   bench-query DIR COUNT SIZE  puts, then looks each message up by its unique key, three times; the last is timed
+ *   bench DIR WORK                   work of {@link Bench}, with its options named {@code bench.count=} and so on
  * </pre>
  *
  * Exit code 3: the store refused to load.
@@ -53,10 +50,13 @@ public final class RealStore {
     private static void run(String[] arguments) throws Exception {
         List<String> words = new ArrayList<>();
         Map<String, String> options = new LinkedHashMap<>();
+        Map<String, String> benchOptions = new LinkedHashMap<>();
         for (String argument : arguments) {
             int equals = argument.indexOf('=');
             if (equals > 0 && words.size() >= 2) {
-                options.put(argument.substring(0, equals), argument.substring(equals + 1));
+                String name = argument.substring(0, equals);
+                (name.startsWith("bench.") ? benchOptions : options)
+                    .put(name.replace("bench.", ""), argument.substring(equals + 1));
             } else {
                 words.add(argument);
             }
@@ -81,16 +81,8 @@ public final class RealStore {
                 new Workload(real, Long.parseLong(words.get(2))).put(Integer.parseInt(words.get(3)));
                 shutDown = words.get(0).equals("write");
                 break;
-            case "bench-put":
-                summary = new Bench(real, Integer.parseInt(words.get(3))).put(
-                    Long.parseLong(words.get(2)), Integer.parseInt(words.get(4)), Long.parseLong(words.get(5)),
-                    Integer.parseInt(words.get(6)));
-                break;
-            case "bench-get":
-                summary = new Bench(real, Integer.parseInt(words.get(3))).get(Long.parseLong(words.get(2)));
-                break;
-            case "bench-query":
-                summary = new Bench(real, Integer.parseInt(words.get(3))).query(Long.parseLong(words.get(2)));
+            case "bench":
+                summary = new Bench(real, benchOptions).run(words.get(2));
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
