@@ -12,7 +12,7 @@ KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -n
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-layouts bench-spark crash backlog fuzz docs clean lock
+.PHONY: help demo test lint bench bench-latency bench-curves bench-layouts bench-spark crash backlog fuzz docs clean lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ lint: $(VENV)/.installed ## Style, formatting, types
 
 bench: $(VENV)/.installed ## Measure beside the real store
 	@$(BIN)/python bench/run.py
+
+bench-latency: $(VENV)/.installed ## Measure single puts beside the real store (about 5 minutes)
+	@$(BIN)/python bench/latency.py
+
+bench-curves: $(VENV)/.installed ## Measure how costs grow beside the real store (about an hour)
+	@$(BIN)/python bench/curves.py
 
 bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 15 minutes)
 	@$(BIN)/python bench/spark.py

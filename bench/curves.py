@@ -1,10 +1,12 @@
 """How costs grow with the work: mqstore and RocketMQ beside it, point by point.
 
     python bench/curves.py [--series queues,bodies] [--rounds 3] [--versions 4.9.8] [--directory DIR] [--largest 5]
+                           [--scale 1]
 
 Series: queues, bodies, threads, synced, messages, opening, crashed, rebuild, index, scan. Each is kept in
 ``bench/results/curves.json`` when it is done, in place of what was there of it, and ``curves.md`` and ``curves.svg``
 are made anew of all of them. ``--largest`` is the size of the largest store in GiB; the disk needs as much room.
+``--scale 0.01`` takes a hundredth of the messages, to see that everything runs.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--series", default="", help="names with commas between; default: all")
     parser.add_argument("--points", default="", help="only these places of them; those kept of the others stay")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the messages of each point")
     parser.add_argument("--largest", type=float, default=5.0, help="GiB of the largest store")
     parser.add_argument("--versions", default="4.9.8", help="releases of RocketMQ to measure beside; empty: none")
     parser.add_argument("--directory", type=Path, help="where the stores go; default: the temporary directory")
@@ -150,6 +153,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
             print(name, file=sys.stderr, flush=True)
             for point in known[name]():
                 if not wanted or point.x in wanted:
+                    point = replace(point, count=max(64, int(point.count * arguments.scale)))
                     found = measure(point, peers, arguments.rounds, arguments.directory)
                     points = [one for one in results["series"].get(name, []) if one["x"] != point.x]
                     results["series"][name] = sorted([*points, found], key=lambda one: one["x"])
