@@ -1,12 +1,8 @@
-"""The stream of ``rocketmq`` on Spark: limits, restarts at every stage, new queues, retention, a killed driver."""
+"""The stream of ``rocketmq`` on Spark: limits, restarts, new queues, retention."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -155,31 +151,3 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-DRIVER = """
-import sys
-import mqstore.spark
-from pathlib import Path
-from spark.test_stream import start
-session = mqstore.spark.session("local[2]")
-mqstore.spark.register(session)
-start(None, session, sys.argv[1], Path(sys.argv[2]), now=False, maxOffsetsPerTrigger=40).awaitTermination()
-"""
-
-
-def test_a_killed_driver(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "broker"
-    fill(path, {"orders": 2000})
-    command = [sys.executable, "-c", DRIVER, str(path), str(tmp_path)]
-    with open(tmp_path / "driver.log", "wb") as log:
-        child = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=log, stderr=log, start_new_session=True)
-        try:
-            wait_until(lambda: child.poll() is not None or len(list((tmp_path / "out").glob("*.parquet"))) >= 2)
-            assert child.poll() is None, (tmp_path / "driver.log").read_text()[-2000:]
-        finally:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    rest = run(spark, path, tmp_path)
-    assert sum(one["numInputRows"] for one in rest) < 2000
-    assert arrived(spark, tmp_path) == stored(path)

@@ -6,9 +6,8 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,7 +18,7 @@ from mqstore import Message
 from mqstore.spark.columns import SCHEMA
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stream import StreamReader
-from spark.test_stream import TIMEOUT_S, arrived, drop_last_commit, fill, run, start, stored
+from spark.test_stream import fill, run, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,45 +30,6 @@ CAP = BACKLOG // (100 if BACKLOG > 100_000 else 10)
 MOST_GROWTH_BYTES = 64 << 20
 
 
-def dying(marker: Path, before: bool) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Passes batches on until it dies, once: before the first or behind it."""
-
-    def passes(batches: Iterator[Any]) -> Iterator[Any]:  # in here, so that it is sent to the workers as it is
-        for batch in batches:
-            if not before:
-                yield batch
-            if not marker.exists():
-                marker.touch()
-                raise RuntimeError("died")
-            if before:
-                yield batch
-
-    return passes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["planned", "half read", "written", "noted"])
-def test_a_query_that_dies_at_each_stage(spark: SparkSession, tmp_path: Path, stage: str) -> None:
-    path = tmp_path / "broker"
-    fill(path, {"orders": 60, "returns": 20})
-    options: dict[str, Any] = {"maxOffsetsPerTrigger": 50, "minPartitions": 3}
-    if stage in ("planned", "half read"):
-        dies = dying(tmp_path / "died", stage == "planned")
-        query = start(lambda frame: frame.mapInArrow(dies, frame.schema), spark, path, tmp_path, **options)
-        with pytest.raises(Exception, match="died"):
-            query.awaitTermination(TIMEOUT_S)
-        query.stop()
-        repeated = [50, 30]
-    else:
-        run(spark, path, tmp_path, **options)
-        fill(path, {"orders": 10})
-        repeated = [10]
-        if stage == "written":
-            drop_last_commit(tmp_path)  # the batch comes again, and the file sink knows it by its number
-    assert [one["numInputRows"] for one in run(spark, path, tmp_path, **options)] == repeated
-    assert arrived(spark, tmp_path) == stored(path)
-
-
 def test_a_backlog_comes_in_capped_batches(spark: SparkSession, tmp_path: Path) -> None:
     """With MQSTORE_BACKLOG=1000000 a hundred of them, and the driver's memory stays what it was."""
     path = tmp_path / "broker"
@@ -79,6 +39,7 @@ def test_a_backlog_comes_in_capped_batches(spark: SparkSession, tmp_path: Path) 
                 [Message("orders", b"%d" % (first + number), queue_id=number % 4) for number in range(1000)]
             )
     memory: list[int] = []
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 1000)  # more than batches, with or without rows
     runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
     query = start(None, spark, path, tmp_path, maxOffsetsPerTrigger=CAP)
     try:
