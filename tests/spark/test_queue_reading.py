@@ -21,7 +21,7 @@ import mqstore
 from mqstore import Message
 from mqstore.layout.queue_unit import QueueUnit, encode_unit
 from mqstore.spark import queue_reading
-from mqstore.spark.columns import SCHEMA
+from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.stream import StreamReader
@@ -39,7 +39,8 @@ SIZES = {
 
 def reader_of(path: Path, **options: object) -> StreamReader:
     texts = {"startingOffsets": "earliest", **{name: str(value) for name, value in options.items()}}
-    return StreamReader(ReadOptions.parse({"path": str(path), **texts}, streaming=True), SCHEMA.names)
+    parsed = ReadOptions.parse({"path": str(path), **texts}, streaming=True)
+    return StreamReader(parsed, MessagesView.schema_for(parsed).names)
 
 
 def rows_of_part(reader: StreamReader, part: InputPartition) -> Iterator[dict[str, Any]]:
@@ -240,7 +241,10 @@ def test_damage(copy: Path) -> None:
     assert caught.value.offset == victim["physicalOffset"]
     rest = [place for place in places(rows) if place != (victim["topic"], victim["queueId"], victim["queueOffset"])]
     assert places(all_rows(copy, onCorruptRecord="skip")) == rest
-    assert places(all_rows(copy, onCorruptRecord="keep")) == places(rows)
+    kept = all_rows(copy, onCorruptRecord="keep")
+    assert places(kept) == places(rows)
+    (reason,) = (row["corruptReason"] for row in kept if row["corruptReason"] is not None)
+    assert reason.startswith(f"the body has another checksum at {victim['physicalOffset']}: ")
     assert len(all_rows(copy, subscribe="rare")) == 50  # it lies between theirs
 
 

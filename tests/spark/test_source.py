@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'")
+
+import pyarrow.parquet as pq
 
 import mqstore
 import mqstore.spark
@@ -38,6 +41,32 @@ def test_every_row_of_every_store(source: Callable[..., DataFrame], golden: Path
     frame = source(*(golden / name / "store" for name in ANSWERED), splitBytes=20_000, maxPartitions=8)
     expected = [row for name in sorted(ANSWERED) for row in expected_messages(golden, name, f"{name}/store")]
     assert rows_of(frame.toArrow()) == expected
+
+
+def test_why_a_kept_record_is_corrupt(
+    spark: SparkSession, source: Callable[..., DataFrame], golden: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    expected = expected_messages(golden, "basic")
+    bad = next(row for row in expected if len(row["body"]) > 20)
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
+    log.write_bytes(data)
+    frame = source(tmp_path / "store", onCorruptRecord="keep")
+    assert frame.columns == [*RocketmqSource({"path": "x"}).schema().fieldNames(), "corruptReason"]
+    rows = frame.where("corruptReason IS NOT NULL").select("physicalOffset", "corruptReason").collect()
+    assert [row.physicalOffset for row in rows] == [bad["physicalOffset"]]
+    assert "another checksum" in rows[0].corruptReason
+    assert frame.count() == len(expected)
+    exported = mqstore.spark.jobs.export(
+        spark, tmp_path / "store", tmp_path / "out", options={"onCorruptRecord": "keep"}
+    )
+    table = pq.read_table(exported.output)
+    assert table.num_rows == len(expected)
+    assert table.num_rows - table["corruptReason"].null_count == 1
+    with pytest.raises(Exception, match="onCorruptRecord=keep brings it"):
+        source(tmp_path / "store", columns="corruptReason")
 
 
 def test_splits_smaller_than_a_record(source: Callable[..., DataFrame], golden: Path) -> None:

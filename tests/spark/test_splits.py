@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,12 @@ def test_damage_fails_is_skipped_or_kept(damaged: tuple[Path, list[dict[str, Any
     assert [row["physicalOffset"] for row in skipped] == sound
     kept = read_here(path, ["physicalOffset"], splitBytes=split_bytes, onCorruptRecord="keep")
     assert [row["physicalOffset"] for row in kept] == [row["physicalOffset"] for row in rows if "lost" not in row]
+    marked = read_here(path, ["body", "corruptReason"], splitBytes=split_bytes, onCorruptRecord="keep")
+    bad = next(row for row in rows if "flipped" in row)
+    assert [(row["body"] != one["body"]) for row, one in zip(rows[:1500], marked, strict=False)].count(True) == 1
+    crc = zlib.crc32(marked[rows.index(bad)]["body"]) & 0x7FFFFFFF
+    what = f"the body has another checksum at {bad['physicalOffset']}: the record says {bad['bodyCRC']}, it is {crc}"
+    assert [row["corruptReason"] for row in marked if row["corruptReason"]] == [what]
     with pytest.raises(mqstore.CorruptRecordError) as caught:
         read_here(path, splitBytes=split_bytes, verifyChecksum="false")
     assert caught.value.offset == rows[1500]["physicalOffset"]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from mqstore import kernels
 from mqstore.kernels.api import Strings
+from mqstore.layout.record import body_crc
 from mqstore.store.log_reader import Chunk
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -40,6 +41,9 @@ SCHEMA: Final = pa.schema(
 )
 """Names and Arrow types of all columns, in their order (docs/spark.md)."""
 
+KEEPING_SCHEMA: Final = SCHEMA.append(pa.field("corruptReason", pa.string()))
+"""And with the column that there is under ``onCorruptRecord=keep``: what is wrong with the record, and where."""
+
 BATCH_ROWS: Final = 8192
 
 Builder = Callable[[Chunk, int, int], Any]
@@ -57,7 +61,7 @@ def message_batches(chunk: Chunk, names: Sequence[str], broker_name: str) -> Ite
         stop = min(count, start + BATCH_ROWS)
         yield pa.RecordBatch.from_arrays(
             [_column(name, chunk, start, stop, broker_name) for name in names],
-            schema=pa.schema([SCHEMA.field(name) for name in names]),
+            schema=pa.schema([KEEPING_SCHEMA.field(name) for name in names]),
         )
 
 
@@ -136,6 +140,22 @@ def _physical_offset(chunk: Chunk, start: int, stop: int) -> Any:
     return pa.Array.from_buffers(pa.int64(), stop - start, [None, pa.py_buffer(offsets)])
 
 
+def _corrupt_reason(chunk: Chunk, start: int, stop: int) -> Any:
+    """Null for a sound record. The body's checksum is all that can be wrong: what else is makes no row."""
+    columns, data = chunk.columns, memoryview(chunk.buffer)
+    reasons: list[str | None] = []
+    for row in range(start, stop):
+        begin = columns.body_position[row]
+        right, stored = body_crc(data[begin : begin + columns.body_size[row]]), columns.body_crc[row]
+        at = chunk.physical_offset + columns.position[row]
+        reasons.append(
+            None
+            if right == stored
+            else f"the body has another checksum at {at}: the record says {stored}, it is {right}"
+        )
+    return pa.array(reasons, pa.string())
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "topic": _bytes("topic", pa.string()),
     "queueId": _numbers("queue_id", pa.int32()),
@@ -157,4 +177,5 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "preparedTransactionOffset": _numbers("prepared_transaction_offset", pa.int64()),
     "bodyCRC": _numbers("body_crc", pa.int32()),
     "storeSize": _numbers("size", pa.int32()),
+    "corruptReason": _corrupt_reason,
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from mqstore.errors import CorruptFileError
 from mqstore.spark import pushed
-from mqstore.spark.columns import SCHEMA, message_batches
+from mqstore.spark.columns import KEEPING_SCHEMA, SCHEMA, message_batches
 from mqstore.spark.key_places import Places, read_places
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.planning import Piece, plan_store
@@ -29,6 +29,12 @@ class MessagesView(TableView):
 
     schema = SCHEMA
     pushable = pushed.COLUMNS
+
+    @classmethod
+    def schema_for(cls, options: ReadOptions) -> Any:
+        """One column more where damaged records are kept."""
+        return KEEPING_SCHEMA if options.keeps_corrupt else SCHEMA
+
     bytes_read = 0
     """Bytes of the records that this process has gone through."""
 

@@ -55,7 +55,7 @@ class OnCorruptRecord(str, enum.Enum):
     SKIP = "skip"
     """Go on with the next sound record."""
     KEEP = "keep"
-    """As ``skip``, but give records of which only the body's checksum is wrong."""
+    """As ``skip``, but give records of which only the body's checksum is wrong, and say so in ``corruptReason``."""
 
 
 class Plan(str, enum.Enum):
@@ -122,6 +122,11 @@ class ReadOptions:
     def check_crc(self) -> bool:
         """Whether a wrong body checksum is damage."""
         return self.verify_checksum and self.on_corrupt_record is not OnCorruptRecord.KEEP
+
+    @property
+    def keeps_corrupt(self) -> bool:
+        """Whether records with a wrong body checksum are rows, and told from the others."""
+        return self.verify_checksum and self.on_corrupt_record is OnCorruptRecord.KEEP
 
     @classmethod
     def parse(cls, given: Mapping[str, str], streaming: bool = False) -> ReadOptions:

@@ -51,18 +51,18 @@ class RocketmqSource(DataSource):
         with telling():
             options = parse_either(self.options)
             view = _view(options.view)
-            columns = _columns(view, options.columns)
+            known = view.schema_for(options)
+            columns = _columns(known, options.columns)
             import pyarrow as pa
 
-            return from_arrow_schema(pa.schema([view.schema.field(name) for name in columns]))
+            return from_arrow_schema(pa.schema([known.field(name) for name in columns]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``, which may be the user's own choice of them."""
         with telling():
             options = ReadOptions.parse(self.options)
             view = _view(options.view)
-            columns = _columns(view, schema.fieldNames())
-            _check_types(view, schema)
+            columns = _columns_of(view, options, schema)
             table = view(find_stores(options), options, columns)
             return PushingReader(table) if options.push_filters else Reader(table)
 
@@ -72,9 +72,7 @@ class RocketmqSource(DataSource):
             options = ReadOptions.parse(self.options, streaming=True)
             if options.view != "messages":
                 raise UsageError("only messages come as a stream", found=f"view {options.view}")
-            columns = _columns(MessagesView, schema.fieldNames())
-            _check_types(MessagesView, schema)
-            return StreamReader(options, columns)
+            return StreamReader(options, _columns_of(MessagesView, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that appends a table to a store."""
@@ -129,24 +127,33 @@ def _view(name: str) -> type[TableView]:
     return VIEWS[name]
 
 
-def _columns(view: type[TableView], wanted: Sequence[str] | None) -> list[str]:
+def _columns_of(view: type[TableView], options: ReadOptions, schema: StructType) -> list[str]:
+    """The columns of a schema that may be the user's own."""
+    known = view.schema_for(options)
+    columns = _columns(known, schema.fieldNames())
+    _check_types(known, schema)
+    return columns
+
+
+def _columns(known: Any, wanted: Sequence[str] | None) -> list[str]:
     """The wanted columns under their own names; Spark compares them without regard to case."""
-    known = {name.lower(): name for name in view.schema.names}
+    names = {name.lower(): name for name in known.names}
     if wanted is None:
-        return list(view.schema.names)
+        return list(known.names)
     for name in wanted:
-        if name.lower() not in known:
-            raise UsageError("no such column", expected=", ".join(view.schema.names), found=name)
-    return [known[name.lower()] for name in wanted]
+        if name.lower() not in names:
+            hint = "onCorruptRecord=keep brings it" if name.lower() == "corruptreason" else None
+            raise UsageError("no such column", expected=", ".join(known.names), found=name, hint=hint)
+    return [names[name.lower()] for name in wanted]
 
 
-def _check_types(view: type[TableView], schema: StructType) -> None:
+def _check_types(known: Any, schema: StructType) -> None:
     """Refuse a user's schema with other types or spellings than the columns have."""
     asked = to_arrow_schema(schema, timezone="UTC")
     for field in asked:
-        if field.name not in view.schema.names or not field.type.equals(view.schema.field(field.name).type):
-            name = _columns(view, [field.name])[0]
-            expected = from_arrow_schema(view.schema)[name]
+        if field.name not in known.names or not field.type.equals(known.field(field.name).type):
+            name = _columns(known, [field.name])[0]
+            expected = from_arrow_schema(known)[name]
             raise UsageError(
                 f"column {field.name} of the schema does not fit",
                 expected=f"{name} {expected.dataType.simpleString()}",

@@ -48,6 +48,11 @@ class TableView(ABC):
         self.columns = list(columns)
         self.pushed = Pushed()
 
+    @classmethod
+    def schema_for(cls, options: ReadOptions) -> Any:
+        """The columns that there are under these options."""
+        return cls.schema
+
     def selection(self, store: StoreRef) -> Selection:
         """The rows wanted of one store."""
         return Selection.of(self.options, store.broker_name).narrowed(self.pushed)

@@ -156,16 +156,16 @@ def _plan(
     target_file_bytes: int,
     compression: str,
 ) -> tuple[_Job, list[list[Piece]]]:
-    from mqstore.spark.columns import SCHEMA
     from mqstore.spark.messages import MessagesView
 
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     paths = json.dumps([os.fspath(path) for path in sources])
     parsed = ReadOptions.parse({**(options or {}), "paths": paths})
-    wanted = tuple(columns if columns is not None else (name for name in SCHEMA.names if name not in _LEFT_OUT))
-    unknown = [name for name in wanted if name not in SCHEMA.names]
+    known = MessagesView.schema_for(parsed).names
+    wanted = tuple(columns if columns is not None else (name for name in known if name not in _LEFT_OUT))
+    unknown = [name for name in wanted if name not in known]
     if unknown or parsed.view != "messages":
-        raise errors.UsageError("no such column of messages", expected=", ".join(SCHEMA.names), found=unknown)
+        raise errors.UsageError("no such column of messages", expected=", ".join(known), found=unknown)
     if target_file_bytes < 1:
         raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
     if compression.lower() not in CODECS:
@@ -202,9 +202,9 @@ def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str])
     """Make the files part of the table, if there is one."""
     import pyarrow as pa
 
-    from mqstore.spark.columns import SCHEMA
+    from mqstore.spark.columns import KEEPING_SCHEMA
 
-    fields = [SCHEMA.field(name) for name in job.columns]
+    fields = [KEEPING_SCHEMA.field(name) for name in job.columns]
     output = as_path(job.output)
     if job.table_format == "delta":
         fields += [pa.field(name, pa.string()) for name in job.partition_by if name not in job.columns]
