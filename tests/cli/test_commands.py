@@ -274,5 +274,5 @@ def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Pa
         opened.put(Message("T", b"new", queue_id=0))
         assert json.loads(child.stdout.readline())["queueOffset"] == 31
     child.send_signal(signal.SIGINT)
-    rest, error = child.communicate(timeout=20)
+    rest, error = child.communicate(timeout=60)
     assert (child.returncode, rest, error) == (130, b"", b"interrupted\n")

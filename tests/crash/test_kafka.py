@@ -16,7 +16,7 @@ import pytest
 
 from crash.kafka_workload import Promises, Workload, take_in, verify
 from crash.power import ForgetfulDisk
-from crash.test_kills import KILLS, KILLS_A_STORE, LONGEST_S
+from crash.test_kills import KILLS, KILLS_A_STORE, LONGEST_S, PUT
 from crash.test_power_loss import STATES, STATES_A_RUN, keep, scratch
 
 SYNC, ASYNC = 1, (1 << 63) - 1
@@ -106,8 +106,13 @@ def test_the_layer_finds_a_sync_that_is_missing(monkeypatch: pytest.MonkeyPatch)
         run(0, 200, SYNC)
 
 
-def live_and_die(directory: Path, seed: int, flush_messages: int, rng: random.Random) -> list[list[Any]]:
-    """Start a worker, kill it a while after it has opened the log (or while it opens), and give what it told."""
+def live_and_die(
+    directory: Path, seed: int, flush_messages: int, rng: random.Random, least_puts: int
+) -> list[list[Any]]:
+    """Start a worker, kill it a while after it has opened the log (or while it opens), and give what it told.
+
+    It lives until so many of its messages were acknowledged, however long that takes.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     script = str(Path(__file__).with_name("kafka_worker.py"))
     worker = subprocess.Popen(
@@ -120,7 +125,7 @@ def live_and_die(directory: Path, seed: int, flush_messages: int, rng: random.Ra
     told = bytearray(b"" if rng.random() < 0.1 else worker.stdout.readline())
     reader_end = time.monotonic() + rng.random() * LONGEST_S
     os.set_blocking(worker.stdout.fileno(), False)
-    while time.monotonic() < reader_end and worker.poll() is None:
+    while (time.monotonic() < reader_end or told.count(PUT) < least_puts) and worker.poll() is None:
         told += worker.stdout.read() or b""
         time.sleep(0.002)
     died = worker.poll()
@@ -139,8 +144,10 @@ def test_killed_and_opened_again(flush_messages: int) -> None:
         rng = random.Random(f"{flush_messages}/{killed}")
         directory = scratch()
         promises = Promises()
-        for _ in range(min(KILLS_A_STORE, KILLS // 2 - killed)):
-            told = live_and_die(directory / "log", killed, flush_messages, rng)
+        lives = min(KILLS_A_STORE, KILLS // 2 - killed)
+        for life in range(lives):
+            least_puts = lives + 1 if life == 0 else 0  # so that there is something to lose
+            told = live_and_die(directory / "log", killed, flush_messages, rng, least_puts)
             for kind, *words in told:
                 take_in(promises, kind, *words)
             puts += sum(one[0] == "put" for one in told)

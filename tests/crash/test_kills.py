@@ -23,10 +23,15 @@ from crash.workload import Promises, verify
 KILLS = int(os.environ.get("MQSTORE_CRASH_KILLS", "12"))
 KILLS_A_STORE = 20
 LONGEST_S = 0.4
+PUT = b'["put", '
+"""How a line begins that tells of an acknowledged message."""
 
 
-def live_and_die(directory: Path, seed: int, mode: str, rng: random.Random) -> list[list[Any]]:
-    """Start a worker, kill it a while after it has opened the store (or while it opens), and give what it told."""
+def live_and_die(directory: Path, seed: int, mode: str, rng: random.Random, least_puts: int) -> list[list[Any]]:
+    """Start a worker, kill it a while after it has opened the store (or while it opens), and give what it told.
+
+    It lives until so many of its messages were acknowledged, however long that takes.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     worker = subprocess.Popen(
         [sys.executable, "-W", "ignore", str(Path(__file__).with_name("worker.py")), str(directory), str(seed), mode],
@@ -39,7 +44,7 @@ def live_and_die(directory: Path, seed: int, mode: str, rng: random.Random) -> l
     reader_end = time.monotonic() + rng.random() * LONGEST_S
     os.set_blocking(worker.stdout.fileno(), False)
     told = bytearray(first)
-    while time.monotonic() < reader_end and worker.poll() is None:
+    while (time.monotonic() < reader_end or told.count(PUT) < least_puts) and worker.poll() is None:
         told += worker.stdout.read() or b""
         time.sleep(0.002)
     died = worker.poll()
@@ -72,10 +77,12 @@ def test_killed_and_opened_again(mode: str) -> None:
         rng = random.Random(f"{mode}/{killed}")
         directory = scratch()
         promises = Promises()
-        for _ in range(min(KILLS_A_STORE, KILLS // 2 - killed)):
+        lives = min(KILLS_A_STORE, KILLS // 2 - killed)
+        for life in range(lives):
             seed += 1
             killed += 1
-            told = live_and_die(directory / "store", seed, mode, rng)
+            least_puts = lives + 1 if life == 0 else 0  # so that there is something to lose
+            told = live_and_die(directory / "store", seed, mode, rng, least_puts)
             take_in(promises, told)
             puts += sum(one[0] == "put" for one in told)
             if not (directory / "store").exists():

@@ -20,6 +20,7 @@ SETTINGS: dict[str, Any] = {
     "default_topic_queue_nums": 2,
     "file_reserved_time": 0,
     "flush_interval_commit_log": 20,
+    "sync_flush_timeout": 60_000,
     "flush_interval_consume_queue": 30,
     "flush_consume_queue_thorough_interval": 100,
     "message_delay_level": "1s 5s",

@@ -176,7 +176,7 @@ class TestLifeCycle:
         with open_small(tmp_path, flush_ms=1) as store:
             store.put(message(0))
             log = store.partition(TOPIC)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while log.recovery_point < 1 and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert log.recovery_point == 1

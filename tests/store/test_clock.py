@@ -41,7 +41,7 @@ def test_everything_goes_on(
         for turn, step in enumerate((0, *steps)):
             set_clock(NOW_MS + step)
             puts += [store.put(Message("t", b"%d" % (10 * turn + n), keys=["k"], queue_id=0)) for n in range(10)]
-            assert store.wait_dispatched(30)
+            assert store.wait_dispatched(60)
             assert not store.wait_arrival(store.log_end, 0.01)
             store.flush()
             assert [one.queue_offset for one in store.get("t").messages] == list(range(10 * turn + 10))
@@ -59,6 +59,7 @@ def test_everything_goes_on(
     set_clock(NOW_MS)
     with open_small(tmp_path / "s", mapped_file_size_consume_queue=2000, flush_disk_type=mode) as store:
         assert store.put(Message("t", b"", queue_id=0)).store_timestamp_ms >= stamps[-1]
+        assert store.wait_dispatched(60)
         with store.consumer("g", "t", timeout_s=0.05) as consumer:
             assert len([consumer.ack(message) for message in consumer]) == 31
     assert findings(tmp_path / "s") == []
@@ -76,14 +77,14 @@ def test_delayed_messages_are_late_rather_than_early(
             set_clock(NOW_MS + step)
             put = store.put(Message("t", b"%d" % turn, queue_id=0, delay_level=1))
             due.append(put.store_timestamp_ms + HOUR_MS)
-            assert store.wait_dispatched(30)
+            assert store.wait_dispatched(60)
             latest_ms = max(latest_ms, NOW_MS + step)
             delivered += store.deliver_due(NOW_MS + step)
             assert delivered == sum(time_ms <= latest_ms for time_ms in due)
         assert due == sorted(due)
         assert store.deliver_due(due[delivered] - 1) == 0
         assert store.deliver_due(due[-1]) == 3 - delivered
-        assert store.wait_dispatched(30)
+        assert store.wait_dispatched(60)
         assert [one.body for one in store.get("t").messages] == [b"0", b"1", b"2"]
 
 

@@ -69,7 +69,7 @@ def test_get_waits_and_gives_up_as_the_standard_library_queue_does(tmp_path: Pat
             consumer.get(timeout_s=0.05)
         timer = threading.Timer(0.2, lambda: store.put(Message("later", b"here")))
         timer.start()
-        assert consumer.get(timeout_s=10).body == b"here"
+        assert consumer.get(timeout_s=60).body == b"here"
         timer.join()
 
 

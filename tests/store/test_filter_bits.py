@@ -221,9 +221,9 @@ def test_expiry_takes_the_files_along(tmp_path: Path) -> None:
 
 def test_the_schedule_finds_its_times(tmp_path: Path) -> None:
     with open_small(tmp_path / "s", **EXT, message_delay_level="1s 5s", schedule_message_enable=False) as store:
-        store.put(Message("T", b"1", delay_level=1, queue_id=0))
+        put = store.put(Message("T", b"1", delay_level=1, queue_id=0))
         store.wait_dispatched()
-        assert store.deliver_due() == 0
+        assert store.deliver_due(put.store_timestamp_ms + 999) == 0
         assert store.deliver_due(9_000_000_000_000) == 1
         store.wait_dispatched()
         assert read_all(store) == [1]

@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_mapped_is_told_by_name(tmp_path: Path, monkeypatc
             with pytest.raises(StoreIOError):
                 put_many(store, 40)
         put_many(store, 40)
-        assert store.wait_dispatched(20)
+        assert store.wait_dispatched(60)
     assert findings(tmp_path / "s") == []
 
 
@@ -181,7 +181,7 @@ def test_a_full_disk_loses_nothing_and_ends_when_there_is_space(small_disk: Path
         assert all(store.message_at(offset) is not None for offset in stored)
         ballast.unlink()
         stored.append(store.put(Message("T", bytes(2000), keys=["k"], queue_id=0)).physical_offset)
-        assert store.wait_dispatched(20)
+        assert store.wait_dispatched(60)
         assert len(store.query("T", "k", max_messages=10_000).messages) == len(stored)
     with mqstore.inspect(path) as view:
         assert [record.physical_offset for record in view.scan()] == stored

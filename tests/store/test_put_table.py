@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_the_first_rows(store: mqstore.Store, monkeypatch: py
 
 
 def test_synced_when_it_returns(tmp_path: Path) -> None:
-    with mqstore.open(tmp_path / "s", flush_disk_type="SYNC_FLUSH", **SIZES) as store:
+    with mqstore.open(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000, **SIZES) as store:
         result = store.put_table(pa.table({"topic": ["A"] * 300, "body": [b"x" * 1000] * 300}))
         assert result.status is PutMessageStatus.PUT_OK
         assert store.flushed_offset == result.end_offset == store.log_end

@@ -28,6 +28,7 @@ def test_what_fails_comes_again_and_at_last_goes_to_the_dead_letters(tmp_path: P
         assert consumer.run(handle) == 4
         assert store.committed_offset("g", "orders", 0) == 5
         for _ in range(2):
+            store.wait_dispatched()  # what the consumer gave back
             assert store.deliver_due(NOW * 2) == 1
             store.wait_dispatched()
             consumer.run(handle)
