@@ -8,9 +8,11 @@ returned as problems, and the caller decides which of them it can live with.
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +64,10 @@ class FileEntry:
 
 @dataclass
 class Inventory:
-    """Files in order of their start offsets, the size each of them should have, and the problems met."""
+    """Files in order of their start offsets, the size each of them should have, and the problems met.
+
+    Never changed: who lists again makes another.
+    """
 
     entries: list[FileEntry]
     size_bytes: int
@@ -77,6 +82,18 @@ class Inventory:
     def end(self) -> int:
         """Offset just past the last file's full size, 0 when there is none."""
         return self.entries[-1].start + self.size_bytes if self.entries else 0
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [entry.start for entry in self.entries]
+
+    def find(self, offset: int) -> FileEntry | None:
+        """The file that holds ``offset``, or None."""
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0:
+            return None
+        entry = self.entries[index]
+        return entry if offset < entry.start + self.size_bytes else None
 
 
 def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -> Inventory:

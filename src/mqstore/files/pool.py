@@ -61,7 +61,7 @@ class FilePool:
         self._lock = threading.Lock()
         self._open: OrderedDict[Path, _Slot] = OrderedDict()
         self._doomed: list[_Slot] = []
-        self._lent: dict[Path, MappedFile] = {}
+        self._lent: dict[str, MappedFile] = {}  # by the path's text: two paths are compared in Python, texts are not
         self._remote = RemoteFiles()
 
     @contextlib.contextmanager
@@ -91,7 +91,7 @@ class FilePool:
 
     def read(self, path: Path, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes`` bytes at ``position``; fewer only at the end of the file."""
-        if size_bytes <= _SHORT_BYTES and (lent := self._lent.get(path)) is not None:
+        if size_bytes <= _SHORT_BYTES and (lent := self._lent.get(str(path))) is not None:
             end = position + size_bytes
             if position >= 0 and end <= lent.reserved_to:
                 with contextlib.suppress(ValueError):  # its owner has just closed it
@@ -122,14 +122,16 @@ class FilePool:
         Raises:
             StoreIOError: the file could not be opened.
         """
+        lent = self._lent.get(str(path))
+        if lent is not None:
+            try:
+                result = function(lent.buffer, lent.reserved_to, *args)
+            except ValueError:  # its owner has just closed it
+                result = None
+            if result is not None:
+                return result
         if isinstance(path, RemotePath):
             return None
-        lent = self._lent.get(path)
-        if lent is not None:
-            with contextlib.suppress(ValueError):  # its owner has just closed it
-                result = function(lent.buffer, lent.reserved_to, *args)
-                if result is not None:
-                    return result
         slot = self._take(path)
         try:
             return function(slot.fd, _NO_END, *args)
@@ -141,11 +143,11 @@ class FilePool:
 
         Its owner may close it before that; no map is in use while other code of this process runs.
         """
-        self._lent[file.path] = file
+        self._lent[str(file.path)] = file
 
     def take_back(self, file: MappedFile) -> None:
         """Read ``file`` by descriptor again."""
-        self._lent.pop(file.path, None)
+        self._lent.pop(str(file.path), None)
 
     def forget(self, path: Path) -> None:
         """Close ``path`` as soon as nobody uses it: it was removed, or replaced by another file."""

@@ -7,7 +7,7 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class IndexFileReader:
         self._pool = pool
         self.length = _length(path)
         self.geometry = geometry if geometry and geometry.file_size == self.length else self._infer_geometry()
+        self._shape = (self.geometry.hash_slots, self.geometry.max_entries)
 
     @property
     def header(self) -> IndexHeader:
@@ -98,7 +99,7 @@ class IndexFileReader:
         """The raw slot area: one big-endian 32-bit entry number a slot."""
         return self._read(layout.INDEX_HEADER.size, self.geometry.hash_slots * layout.INDEX_SLOT.size)
 
-    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterable[int]:
         """Physical offsets of records that may bear a key of this hash and be stored in [begin_ms, end_ms].
 
         Newest first. Entries hold whole seconds since their file began, so each may be up to a second later than it
@@ -107,27 +108,31 @@ class IndexFileReader:
         Raises:
             CorruptFileError: the header is broken, or a chain does not lead to ever smaller entry numbers.
         """
-        shape = self.geometry
-        number = 0
-        while True:
-            found = self._pool.call(
-                self.path,
-                kernels.index_find,
-                shape.hash_slots,
-                shape.max_entries,
-                key_hash,
-                number,
-                _ENTRIES_AT_A_TIME,
-                begin_ms,
-                end_ms,
-            )
+        found = self._find(key_hash, 0, begin_ms, end_ms)
+        if found is None:
+            return self._candidates_checked(key_hash, 0, begin_ms, end_ms)
+        offsets, number = found
+        return offsets if number == 0 else self._many_candidates(offsets, key_hash, number, begin_ms, end_ms)
+
+    def _find(self, key_hash: int, number: int, begin_ms: int, end_ms: int) -> tuple[list[int], int] | None:
+        """The next candidates and where to go on, 0 for nowhere; None where something is out of the ordinary."""
+        slots, entries = self._shape
+        return self._pool.call(
+            self.path, kernels.index_find, slots, entries, key_hash, number, _ENTRIES_AT_A_TIME, begin_ms, end_ms
+        )
+
+    def _many_candidates(
+        self, offsets: list[int], key_hash: int, number: int, begin_ms: int, end_ms: int
+    ) -> Iterator[int]:
+        """Candidates of a chain that is longer than one call goes, from ``offsets`` on."""
+        yield from offsets
+        while number != 0:
+            found = self._find(key_hash, number, begin_ms, end_ms)
             if found is None:
                 yield from self._candidates_checked(key_hash, number, begin_ms, end_ms)
                 return
             offsets, number = found
             yield from offsets
-            if number == 0:
-                return
 
     def _candidates_checked(self, key_hash: int, number: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The same from entry ``number`` on, 0 for the newest, step by step: it tells what is wrong, and where."""

@@ -7,9 +7,8 @@ kernels, one call for an index file and one for a record; whatever is not takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from mqstore import kernels
 from mqstore.layout.index import index_keys, key_hash
@@ -39,29 +38,38 @@ def query_by_key(
 ) -> QueryResult:
     """The newest ``max_messages`` of those asked for, oldest first."""
     found: dict[int, Record] = {}
-    for record in _matches(log, index_files, query):
-        found[record.physical_offset] = record
-        if len(found) > max_messages:
-            break
-    newest = list(islice(found.values(), max_messages))
+    number, look = _looker(log, query)
+    for file in reversed(index_files):
+        for physical_offset in file.candidates(number, query.begin_ms, query.end_ms):
+            record = look(physical_offset)
+            if not record:
+                continue
+            found[physical_offset] = record  # one that was filed twice comes twice
+            if len(found) > max_messages:
+                return _result(found, max_messages)
+    return _result(found, max_messages)
+
+
+def _result(found: dict[int, Record], max_messages: int) -> QueryResult:
+    newest = list(found.values())[:max_messages]
     newest.sort()  # their first field is the physical offset, and no two have the same
     return QueryResult(newest, len(found) > max_messages)
 
 
-def _matches(log: LogReader, index_files: Sequence[IndexFileReader], query: KeyQuery) -> Iterator[Record]:
-    """Every record asked for, newest first; one that was filed twice comes twice."""
-    if query.topic.isascii() and query.key.isascii():
-        topic, key = query.topic.encode(), query.key.encode()
-        number = kernels.key_hash(topic, key)
-    else:
-        topic, key = b"", b""
-        number = key_hash(query.topic, query.key)
-    for file in reversed(index_files):
-        for physical_offset in file.candidates(number, query.begin_ms, query.end_ms):
-            record = log.record_with_key(physical_offset, topic, key, query.begin_ms, query.end_ms) if topic else None
-            if record is None:
-                record = log.record_at(physical_offset)
-                if record is not None and not query.fits(record):
-                    continue
-            if record:
-                yield record
+def _looker(log: LogReader, query: KeyQuery) -> tuple[int, Callable[[int], Record | Literal[False] | None]]:
+    """The key's hash, and what gives the record at an offset if it is one of those asked for."""
+
+    def look_plainly(physical_offset: int) -> Record | None:
+        record = log.record_at(physical_offset)
+        return record if record is not None and query.fits(record) else None
+
+    topic, key, begin_ms, end_ms = query
+    if not (topic.isascii() and key.isascii()):
+        return key_hash(topic, key), look_plainly
+    topic_bytes, key_bytes = topic.encode(), key.encode()
+
+    def look(physical_offset: int) -> Record | Literal[False] | None:
+        record = log.record_with_key(physical_offset, topic_bytes, key_bytes, begin_ms, end_ms)
+        return look_plainly(physical_offset) if record is None else record
+
+    return kernels.key_hash(topic_bytes, key_bytes), look

@@ -7,7 +7,7 @@ is wrong is told to the caller, who decides whether to stop, skip or salvage.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,10 +108,8 @@ class LogReader:
         self._directories = list(directories)
         self._file_size = file_size
         self._pool = pool if pool is not None else FilePool()
-        self._lock = threading.Lock()
         self._refreshing = threading.Lock()
         self._inventory = Inventory([], 0)
-        self._starts: list[int] = []
         self._known_end: int | None = None
         self.refresh()
 
@@ -123,10 +121,7 @@ class LogReader:
     def refresh(self) -> None:
         """List the files anew."""
         with self._refreshing:  # or an older list could take the place of a newer one
-            inventory = take_inventory(self._directories, self._file_size)
-            with self._lock:
-                self._inventory = inventory
-                self._starts = [entry.start for entry in inventory.entries]
+            self._inventory = take_inventory(self._directories, self._file_size)
 
     @property
     def min_offset(self) -> int:
@@ -135,19 +130,11 @@ class LogReader:
 
     def entry_at(self, physical_offset: int) -> FileEntry | None:
         """The file that holds ``physical_offset``, or None."""
-        entry = self._find(physical_offset)
+        entry = self._inventory.find(physical_offset)
         if entry is None:
             self.refresh()
-            entry = self._find(physical_offset)
+            entry = self._inventory.find(physical_offset)
         return entry
-
-    def _find(self, physical_offset: int) -> FileEntry | None:
-        with self._lock:
-            index = bisect_right(self._starts, physical_offset) - 1
-            if index < 0:
-                return None
-            entry = self._inventory.entries[index]
-            return entry if physical_offset < entry.start + self._inventory.size_bytes else None
 
     def read(self, physical_offset: int, size_bytes: int) -> bytes | None:
         """Bytes [physical_offset, + size_bytes) if one file holds them all, else None.
@@ -280,7 +267,7 @@ class LogReader:
         if not entries:
             return 0
         position = self._known_end
-        if position is None or (self._find(position) is None and position != self._inventory.end):
+        if position is None or (self._inventory.find(position) is None and position != self._inventory.end):
             position = entries[-min(_LAST_FILES, len(entries))].start
         position = self._end_from(position)
         self._known_end = position
@@ -288,11 +275,11 @@ class LogReader:
 
     def _end_from(self, position: int) -> int:
         """Walk forward from ``position``, the end of some sound record or the start of a file."""
-        while (entry := self._find(position)) is not None:
+        while (entry := self._inventory.find(position)) is not None:
             scan = _FileScan(self, entry, _ScanOptions())
             for _ in scan.run(position):
                 pass
-            if scan.stopped or self._find(entry.start + self._inventory.size_bytes) is None:
+            if scan.stopped or self._inventory.find(entry.start + self._inventory.size_bytes) is None:
                 return scan.position
             position = entry.start + self._inventory.size_bytes
         return position
