@@ -6,7 +6,6 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from mqstore.layout.index import IndexEntry, IndexHeader
 DEFAULT_HASH_SLOTS = 5_000_000
 DEFAULT_INDEX_NUM = 20_000_000
 _MAX_GEOMETRIES = 1 << 20
-_WRITER_PATIENCE = 5
 _ENTRIES_AT_A_TIME = 64
 
 
@@ -149,29 +147,40 @@ class IndexFileReader:
         if number == 0:
             position = layout.slot_position(key_hash, self.geometry.hash_slots)
             number = layout.INDEX_SLOT.unpack(self._read(position, layout.INDEX_SLOT.size))[0]
-        if number <= 0 or (number >= count and number >= self._count_above(number)):
-            return
+        while number >= count:  # a running writer counts an entry last, or a crash kept it from counting
+            entry = self._uncounted(number)
+            number = self._previous(number, entry)
         while number > 0:
             entry = self.entry(number)
             yield entry
-            if entry.previous >= number:
-                raise errors.CorruptFileError(
-                    "index chain does not lead back",
-                    path=self.path,
-                    offset=layout.entry_position(number, self.geometry.hash_slots),
-                    expected=f"an entry below {number}",
-                    found=entry.previous,
-                    hint="mqstore rebuild makes the index anew from the log",
-                )
-            number = entry.previous
+            number = self._previous(number, entry)
 
-    def _count_above(self, number: int) -> int:
-        """The header's count, given a moment to grow past ``number``: a running writer puts the header last."""
-        for _ in range(_WRITER_PATIENCE):
-            if number < self.header.index_count:
-                break
-            time.sleep(0.001)
-        return self.header.index_count
+    def _uncounted(self, number: int) -> IndexEntry:
+        """An entry to which a slot leads and that the header does not count."""
+        entry = self.entry(number) if number < self.geometry.max_entries else None
+        if entry is None or not any(entry):
+            raise errors.CorruptFileError(
+                "index slot leads to an entry that was never written",
+                path=self.path,
+                offset=layout.entry_position(number, self.geometry.hash_slots),
+                expected=f"an entry below {self.header.index_count}",
+                found=number,
+                hint="mqstore rebuild makes the index anew from the log",
+            )
+        return entry
+
+    def _previous(self, number: int, entry: IndexEntry) -> int:
+        """The entry before this one in its slot, 0 for none."""
+        if entry.previous >= number:
+            raise errors.CorruptFileError(
+                "index chain does not lead back",
+                path=self.path,
+                offset=layout.entry_position(number, self.geometry.hash_slots),
+                expected=f"an entry below {number}",
+                found=entry.previous,
+                hint="mqstore rebuild makes the index anew from the log",
+            )
+        return entry.previous
 
     def _read_header(self) -> IndexHeader:
         return layout.decode_header(self._read(0, layout.INDEX_HEADER.size))
