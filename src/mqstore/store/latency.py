@@ -93,9 +93,8 @@ class PutLatency:
         """
         with self._guard:
             counts = self._all_of_minute(put_messages) if self._last_minute is None else self._last_minute
-            bounds = (*_FINE_BOUNDS_MS, max(self._max_ms, _FINE_BOUNDS_MS[-1]))
-        wanted: float = fraction * sum(counts)
-        lower = 0
+            bounds: list[float] = [*_FINE_BOUNDS_MS, max(self._max_ms, _FINE_BOUNDS_MS[-1])]
+        wanted, lower = fraction * sum(counts), 0.0
         for upper, count in zip(bounds, counts, strict=True):
             if count and wanted <= count:
                 return lower + (upper - lower) * wanted / count
