@@ -12,7 +12,7 @@ KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -n
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-latency bench-curves bench-layouts bench-spark crash backlog fuzz docs clean lock
+.PHONY: help demo test lint bench bench-latency bench-curves bench-pieces bench-layouts bench-spark crash backlog fuzz docs clean lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench-latency: $(VENV)/.installed ## Measure single puts beside the real store (
 
 bench-curves: $(VENV)/.installed ## Measure how costs grow beside the real store (about an hour)
 	@$(BIN)/python bench/curves.py
+
+bench-pieces: $(VENV)/.installed ## Measure the pieces of single calls (about a minute)
+	@$(BIN)/python bench/pieces.py
 
 bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 15 minutes)
 	@$(BIN)/python bench/spark.py

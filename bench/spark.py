@@ -33,8 +33,8 @@ import pyarrow as pa
 import mqstore
 import mqstore.spark
 from mqstore import Message
-from mqstore.spark.columns import SCHEMA
 from mqstore.spark.jobs import auditing, exporting, rebuilding
+from mqstore.store.columns import SCHEMA
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TWO_COLUMNS = ("topic", "storeSize")

@@ -37,6 +37,7 @@ from mqstore.store.consumer import Consumer
 from mqstore.store.expiry import DiskBand, ExpiryReport
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.opening import open_store as open
+from mqstore.store.queue_table import GetTableResult
 from mqstore.store.rebuild import RebuildResult, rebuild, truncate
 from mqstore.store.store import Store
 from mqstore.store.table import PutTableResult
@@ -59,6 +60,7 @@ __all__ = [
     "FlushDiskType",
     "GetMessageStatus",
     "GetResult",
+    "GetTableResult",
     "Message",
     "MessageIllegalError",
     "MqstoreError",

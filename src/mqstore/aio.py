@@ -21,6 +21,7 @@ from mqstore.store.arguments import check_seconds
 from mqstore.store.consumer import Consumer
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
 from mqstore.store.opening import open_store
+from mqstore.store.queue_table import GetTableResult
 from mqstore.store.store import Store
 from mqstore.store.table import PutTableResult
 
@@ -114,6 +115,10 @@ class AsyncStore:
     ) -> GetResult:
         """As :meth:`mqstore.Store.get`."""
         return await _call(self._readers, self.store.get, topic, queue_id, offset, max_messages, where)
+
+    async def get_table(self, topic: str, queue_id: int = 0, offset: int = 0, **named: Any) -> GetTableResult:
+        """As :meth:`mqstore.Store.get_table`."""
+        return await _call(self._readers, lambda: self.store.get_table(topic, queue_id, offset, **named))
 
     async def query(self, topic: str, key: str, **named: Any) -> QueryResult:
         """As :meth:`mqstore.Store.query`."""

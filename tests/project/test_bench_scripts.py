@@ -63,6 +63,16 @@ def test_curves(tmp_path: Path, load) -> None:  # type: ignore[no-untyped-def]
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+def test_pieces(tmp_path: Path, load, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    module = load("pieces")
+    monkeypatch.setattr(module, "COUNT", 1500)
+    words = ["--rounds", "1", "--directory", str(tmp_path), "--output", str(tmp_path / "results")]
+    pieces = module.main(words)["pieces"]
+    assert len(pieces) == 17
+    assert all(times[0] > 0 for times in pieces.values())
+    assert "| put_batch of 32, with making the messages | " in (tmp_path / "results" / "pieces.md").read_text()
+
+
 def test_ratios_above_one_are_better(load) -> None:  # type: ignore[no-untyped-def]
     ratio = load("curves_report")._ratio
     assert (ratio([10.0], [20.0], "per_second"), ratio([10.0], [20.0], "seconds")) == ("0.50", "2.00")

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 
 import mqstore
 from mqstore import Message
-from mqstore.spark.columns import SCHEMA
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stream import StreamReader
+from mqstore.store.columns import SCHEMA
 from spark.test_stream import fill, run, start
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ WORKS: Final[dict[str, Callable[..., Figures]]] = {
     function.__name__: function
     for function in (
         store_work.put, store_work.put_batch, store_work.put_table, store_work.fill, store_work.leave_log_only,
-        store_work.get, store_work.query, store_work.open_store,
+        store_work.get, store_work.get_table, store_work.query, store_work.open_store,
         limits.copy_in_memory, limits.copy_into_file, limits.read_file, limits.group_commit,
         other_queues.sqlite_put, other_queues.sqlite_get, other_queues.persist_queue_put,
         other_queues.persist_queue_get, other_queues.litequeue_put, other_queues.litequeue_get,

@@ -77,6 +77,7 @@ OURS: Final = (
         peer_work="put_batch", peer_options={"batch": 32},
     ),
     Row("get, 32 a time, 1 KiB, decoded", "get", fill={}, limit="read_file"),
+    Row("get_table, 5 columns, beside get of 32, 1 KiB", "get_table", fill={}, limit="read_file", peer_work="get"),
     Row("query by key, 1 KiB, record checked", "query", fill={}),
     Row("open after a clean stop, 1 KiB", "open_store", fill={}),
     Row("open after a crash, 1 KiB", "open_store", fill={"end": "crash"}),

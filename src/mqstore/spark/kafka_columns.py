@@ -15,7 +15,7 @@ from mqstore.kernels.kafka_api import BatchColumns, RecordColumns
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.kafka.constants import LOG_APPEND_TIME_BIT, MAGIC_V0, TimestampType
 from mqstore.layout.kafka.record import Record
-from mqstore.spark.columns import TIMESTAMP, allocate
+from mqstore.store.columns import TIMESTAMP, allocate
 
 BATCH_ROWS: Final = 8192
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from mqstore.errors import CorruptFileError
 from mqstore.spark import pushed
-from mqstore.spark.columns import KEEPING_SCHEMA, SCHEMA, message_batches
 from mqstore.spark.key_places import Places, read_places
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.planning import Piece, plan_store
@@ -20,6 +19,7 @@ from mqstore.spark.selection import Selection
 from mqstore.spark.splits import SplitPolicy, open_log, read_split
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.tables import TableView
+from mqstore.store.columns import KEEPING_SCHEMA, SCHEMA, message_batches
 from mqstore.store.log_reader import Chunk, LogReader
 from mqstore.store.view import StoreView
 

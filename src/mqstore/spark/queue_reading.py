@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import LogColumns, Stop
-from mqstore.spark.columns import message_batches
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import HINT
 from mqstore.spark.tables import UNIT, UnitRange
+from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
 

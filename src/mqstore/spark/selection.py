@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from mqstore.layout import properties
 from mqstore.layout.constants import PROPERTY_KEYS, PROPERTY_UNIQ_KEY, SysFlag
-from mqstore.spark.columns import TIMESTAMP
 from mqstore.spark.condition import Condition
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.pushed import LONG_MAX, Pushed, is_bounded
+from mqstore.store.columns import TIMESTAMP
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from mqstore.errors import CorruptFileError
 from mqstore.files.inventory import take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout import index as layout
-from mqstore.spark.columns import BATCH_ROWS, TIMESTAMP
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.pushed import Pushed
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
+from mqstore.store.columns import BATCH_ROWS, TIMESTAMP
 from mqstore.store.index_reader import IndexFileReader, list_index_files
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.view import StoreView

@@ -63,8 +63,17 @@ def check_queue(topic: object, queue_id: object) -> None:
     check_whole("queue", queue_id, 0, INT_MAX)
 
 
+def check_get(topic: object, queue_id: object, offset: object, max_messages: object) -> None:
+    """Raise UsageError for what no messages can be got with."""
+    check_queue(topic, queue_id)
+    check_long("offset", offset)
+    check_count(max_messages)
+
+
 def check_window(begin_ms: int, end_ms: int) -> None:
     """Raise UsageError for a window of times that ends before it begins."""
+    if type(begin_ms) is type(end_ms) is int and 0 <= begin_ms <= end_ms <= LONG_MAX:
+        return  # as nearly always, and at once
     check_long("begin", begin_ms)
     check_long("end", end_ms)
     if begin_ms > end_ms:

@@ -91,9 +91,9 @@ def get_messages(
     ``prefilter`` tells by a message's ext unit when that cannot be.
     """
     low, high = where_to.min_offset, where_to.max_offset
-    outside = _outside(offset, low, high)
-    if outside is not None:
-        status, next_offset = outside
+    beyond = outside(offset, low, high)
+    if beyond is not None:
+        status, next_offset = beyond
         return GetResult(status, next_offset, low, high)
     count = min(high - offset, max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages))
     # Where every message is wanted, as many units will do, unless some turn out to be fillers.
@@ -104,8 +104,12 @@ def get_messages(
         return GetResult(
             GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
         )
-    found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
     ext = where_to.queue.ext
+    if where is _ALL and ext is None and first == max_messages:
+        messages = _take_all(log, where_to.queue, offset, units, max_messages, limits.max_bytes)
+        if len(messages) == max_messages:
+            return GetResult(GetMessageStatus.FOUND, offset + max_messages, low, high, messages)
+    found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
     if ext is not None or (isinstance(where, TagExpression) and where.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]):
         stored = b"" if prefilter is None else where_to.queue.stored_units(offset, count)
         found.use_ext(units, stored, ext, prefilter)
@@ -115,7 +119,23 @@ def get_messages(
     return GetResult(found.status, offset + looked_at, low, high, found.messages)
 
 
-def _outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | None:
+def _take_all(log: LogReader, queue: UnitSource, offset: int, units: bytes, count: int, max_bytes: int) -> list[Record]:
+    """All ``count`` messages at once where nothing about them is special: fewer mean that somebody must look closer."""
+    messages: list[Record] = []
+    span = kernels.unit_span(units, 0, count, None, _READ_GAP_BYTES, _READ_SPAN_BYTES)
+    if span is None or span[1] - span[0] > max_bytes:
+        return messages
+    data = log.read(span[0], span[1] - span[0])
+    if data is not None:
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+        kernels.take_messages(
+            units, 0, offset, data, span[0], topic, queue.queue_id, None, (), count, max_bytes, messages, Record
+        )
+    return messages
+
+
+def outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | None:
+    """What is told of an offset at which a queue holds nothing, and where to go on; None for one of its messages."""
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:

@@ -24,6 +24,7 @@ from mqstore.store.filter_bits import Prefilter
 from mqstore.store.groups import ConsumerGroups
 from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
+from mqstore.store.queue_table import DEFAULT_ROWS, GetTableResult, Names, check_columns, get_table
 from mqstore.store.recovery import Progress
 from mqstore.store.settings import GroupProgress, group_progress
 from mqstore.store.table import MessageTable, PutTableResult
@@ -49,6 +50,9 @@ class Store(Upkeep):
         super().__init__(Engine(self.path, config, on_progress))
         self._putting = self._engine.putting
         self.paths = self._engine.paths
+        self._get_limits = reading.GetLimits(
+            config.max_transfer_bytes_on_message_in_memory, config.max_filter_message_size
+        )
         self.groups = ConsumerGroups(
             lambda topic: [(one.topic, one.queue_id) for one in self._engine.queues.of_topic(topic)]
         )
@@ -209,21 +213,34 @@ class Store(Upkeep):
         """
         self._check_open()
         expression = reading.parse_filter(where)
-        check_queue(topic, queue_id)
-        check_long("offset", offset)
-        check_count(max_messages)
+        arguments.check_get(topic, queue_id, offset, max_messages)
         start_ns = time.monotonic_ns()
         queue = self._engine.queues.find(topic, queue_id)
         if queue is None:
             self._statistics.note_get(0)
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        limits = reading.GetLimits(
-            self.config.max_transfer_bytes_on_message_in_memory, self.config.max_filter_message_size
-        )
         here = reading.QueueRange(queue, queue.min_offset, queue.max_offset)
         prefilter = self._prefilter(group, topic, expression) if group is not None else None
-        result = reading.get_messages(self.log, here, offset, max_messages, expression, limits, prefilter)
+        result = reading.get_messages(self.log, here, offset, max_messages, expression, self._get_limits, prefilter)
         self._statistics.note_get(len(result.messages), time.monotonic_ns() - start_ns)
+        return result
+
+    def get_table(
+        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = DEFAULT_ROWS, columns: Names = None
+    ) -> GetTableResult:
+        """As :meth:`get`, with the messages as rows of an Arrow table, without a Python object for each.
+
+        ``columns`` are some of those of Spark's view (docs/spark.md), None is all but ``brokerName``. Fewer rows than
+        asked for come where something is special about a message; go on from ``next_offset``. Raises as :meth:`get`.
+        """
+        self._check_open()
+        names = check_columns(columns)
+        arguments.check_get(topic, queue_id, offset, max_messages)
+        queue = self._engine.queues.find(topic, queue_id)
+        here = None if queue is None else reading.QueueRange(queue, queue.min_offset, queue.max_offset)
+        start_ns = time.monotonic_ns()
+        result = get_table(self.log, here, offset, max_messages, names)
+        self._statistics.note_get(result.table.num_rows, time.monotonic_ns() - start_ns)
         return result
 
     def _prefilter(self, group: str, topic: str, expression: reading.Filter) -> Prefilter | None:

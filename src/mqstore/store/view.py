@@ -19,7 +19,7 @@ from mqstore.layout.record import Blank, Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType, GetMessageStatus
 from mqstore.store import reading
-from mqstore.store.arguments import check_count, check_long, check_queue, check_window
+from mqstore.store.arguments import check_count, check_get, check_long, check_queue, check_window
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
@@ -29,6 +29,7 @@ from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import GetResult, QueryResult, QueueInfo
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_table import DEFAULT_ROWS, GetTableResult, Names, check_columns, get_table
 from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.time_search import offset_at_by_file_times
 
@@ -186,13 +187,20 @@ class StoreView:
     ) -> GetResult:
         """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
         expression = reading.parse_filter(where)
-        check_queue(topic, queue_id)
-        check_long("offset", offset)
-        check_count(max_messages)
+        check_get(topic, queue_id, offset, max_messages)
         found = self._find(topic, queue_id)
         if found is None:
             return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         return reading.get_messages(self.log, found, offset, max_messages, expression, reading.GetLimits())
+
+    def get_table(
+        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = DEFAULT_ROWS, columns: Names = None
+    ) -> GetTableResult:
+        """The same as rows of an Arrow table; see :meth:`mqstore.Store.get_table`."""
+        names = check_columns(columns)
+        check_get(topic, queue_id, offset, max_messages)
+        found = self._find(topic, queue_id)
+        return get_table(self.log, found, offset, max_messages, names)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER

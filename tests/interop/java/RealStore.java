@@ -83,6 +83,8 @@ public final class RealStore {
                 break;
             case "bench":
                 summary = new Bench(real, benchOptions).run(words.get(2));
+                // What was put is thrown away, and shutting down takes seconds.
+                shutDown = !words.get(2).equals("put");
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));

@@ -202,7 +202,7 @@ def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str])
     """Make the files part of the table, if there is one."""
     import pyarrow as pa
 
-    from mqstore.spark.columns import KEEPING_SCHEMA
+    from mqstore.store.columns import KEEPING_SCHEMA
 
     fields = [KEEPING_SCHEMA.field(name) for name in job.columns]
     output = as_path(job.output)
