@@ -91,6 +91,28 @@ def test_a_queue_with_a_gap_is_rebuilt_in_order(golden: Path, tmp_path: Path) ->
     assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
 
 
+def test_further_queues_are_rebuilt_and_audited(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16, enable_multi_dispatch=True, enable_lmq=True,
+                      mapped_file_size_consume_queue=200, max_hash_slot_num=50, max_index_num=90) as store:  # fmt: skip
+        for number in range(300):
+            names = ["%LMQ%a", "%LMQ%a,%LMQ%b", "mirror", "T"][number % 4]
+            topic = "TU"[number % 3 == 0]
+            store.put(Message(topic, bytes(200), properties={"INNER_MULTI_DISPATCH": names}, queue_id=0))
+    rebuild_in_order(tmp_path / "s", tmp_path / "in-order")
+    result = rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out", split_bytes=10_000)
+    assert not result.in_order
+    assert result.queues == 5
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    assert files_below(tmp_path / "out" / "consumequeue") == files_below(tmp_path / "s" / "consumequeue")
+    audited = audit(NO_SPARK, tmp_path / "out", split_bytes=10_000)
+    assert audited.ok
+    assert audited.units == audited.units_in_queues == result.units
+    light = tmp_path / "out" / "consumequeue" / "%LMQ%a" / "0" / f"{200:020d}"
+    light.write_bytes(bytes(200))
+    (found, *_) = audit(NO_SPARK, tmp_path / "out", split_bytes=10_000).findings
+    assert (found.kind, found.topic, found.offset) == ("wrong-unit", "%LMQ%a", 10)
+
+
 def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")

@@ -25,7 +25,7 @@ from mqstore.kafka.arguments import check_path
 from mqstore.kafka.config import KafkaConfig
 from mqstore.layout import constants as c
 from mqstore.layout.config_beans import TopicConfig
-from mqstore.layout.constants import LONG_MAX, SysFlag
+from mqstore.layout.constants import LMQ_PREFIX, LONG_MAX, SysFlag
 from mqstore.layout.kafka.constants import TimestampType
 from mqstore.layout.kafka.names import partition_directory_name
 from mqstore.layout.kafka.record import Record as KafkaRecord
@@ -122,6 +122,8 @@ def wanted_queues(view: StoreView, options: ConvertOptions) -> list[QueueInfo]:
     """
     known = view.queues()
     options.check_topics([one.topic for one in known])
+    # The messages of light queues are those of other queues.
+    known = [one for one in known if not one.topic.startswith(LMQ_PREFIX)]
     return [one for one in known if options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
 
 

@@ -22,6 +22,7 @@ class LogTail(Protocol):
         last_record_offset: physical offset of the newest record, -1 when there is none.
         is_open: whether :meth:`put` may write. The plain path clears it while it holds the log's lock.
         max_body: bytes a body may have; may be changed at any time.
+        plain_property: messages with this property are left to the plain path; None is none.
         queue_counts: known topics, and how many queues each has for writing.
         next_offsets: next queue offset by topic and queue id; topics are never removed from it.
         turns: by topic, how many messages that named no queue have been given one in turn.
@@ -32,6 +33,7 @@ class LogTail(Protocol):
     last_record_offset: int
     is_open: bool
     max_body: int
+    plain_property: str | None
     queue_counts: dict[str, int]
     next_offsets: dict[str, list[int]]
     turns: dict[str, int]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mqstore import errors, kernels
+from mqstore import errors
 from mqstore.files.inventory import Problem, ProblemKind
 from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
@@ -23,6 +23,7 @@ from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.store.check_index import IndexCheck
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
 from mqstore.store.log_reader import Chunk, LogDamage
+from mqstore.store.multi_dispatch import queue_runs
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.salvage import FILLER_TOPIC
@@ -153,7 +154,7 @@ class _Check:
             self._end = chunk.end_offset
             self.summary.records += chunk.columns.count
             self.summary.log_bytes = self._end - start
-            for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, self._delay_ms):
+            for run, _ in queue_runs(chunk, self._delay_ms, self._view.multi_dispatch):
                 self._run(run)
             self._index.put(chunk)
             if self._on_progress is not None:

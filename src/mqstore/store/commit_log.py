@@ -22,6 +22,7 @@ from mqstore.kernels.api import PreparedMessage
 from mqstore.kernels.store_api import LogTail
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.record import encode_blank
+from mqstore.store.multi_dispatch import FurtherQueues
 from mqstore.store.queue_places import QueuePlaces, Rows
 
 
@@ -34,6 +35,8 @@ class Pending(NamedTuple):
     """The queue that the producer's topic has for it, also while it waits in the schedule topic."""
     queue_key: tuple[str, int] | None
     """Queue whose next offset the record takes; None for records that are in no queue."""
+    further: FurtherQueues | None = None
+    """What its place in further queues must still be written into it."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +181,15 @@ class CommitLog:
     def _append(self, records: Sequence[Pending], total: int) -> list[Appended]:
         self._check_writable()
         tail = self.tail
+        records, offsets, taken = _take_offsets(records, tail.next_offsets)
+        if any(record.further is not None for record in records):
+            total = sum(record.size_bytes for record in records)  # their offsets have made them longer
+            self.check_fits(total)
         file = self._room_for(total)
         position = tail.end_offset - file.start
         file.reserve(position + total)
         tail.allow(file.start + file.reserved_to)
         timestamp_ms = max(time.time_ns() // 1_000_000, tail.last_timestamp_ms)
-        offsets, taken = _queue_offsets(records, tail.next_offsets)
         self._write(file, position, total, records, offsets, timestamp_ms)
         for (topic, queue_id), offset in taken.items():
             set_next_offset(tail.next_offsets, topic, queue_id, offset)
@@ -442,22 +448,32 @@ def set_next_offset(next_offsets: dict[str, list[int]], topic: str, queue_id: in
     queues[queue_id] = offset
 
 
-def _queue_offsets(
+def _take_offsets(
     records: Sequence[Pending], next_offsets: dict[str, list[int]]
-) -> tuple[list[int], dict[tuple[str, int], int]]:
-    """The queue offset of each record, and where each queue concerned goes on after them."""
+) -> tuple[list[Pending], list[int], dict[tuple[str, int], int]]:
+    """The records with nothing missing, the queue offset of each, and where each queue concerned goes on after them."""
     taken: dict[tuple[str, int], int] = {}
-    offsets = []
-    for record in records:
-        key = record.queue_key
-        if key is None:
-            offsets.append(0)
-            continue
+
+    def next_of(key: tuple[str, int]) -> int:
         offset = taken.get(key)
         if offset is None:
             topic, queue_id = key
             queues = next_offsets.get(topic, [])
             offset = queues[queue_id] if queue_id < len(queues) else 0
+        return offset
+
+    complete, offsets = [], []
+    for record in records:
+        key, further = record.queue_key, () if record.further is None else record.further.queues
+        offset = 0 if key is None else next_of(key)
+        places = [next_of(queue) for queue in further]
+        if record.further is not None:
+            fields = record.further.complete(record.fields, places)
+            grown = len(fields[2]) - len(record.fields[2])
+            record = record._replace(fields=fields, size_bytes=record.size_bytes + grown)
+        complete.append(record)
         offsets.append(offset)
-        taken[key] = offset + 1
-    return offsets, taken
+        taken.update(zip(further, (place + 1 for place in places), strict=True))
+        if key is not None:
+            taken[key] = offset + 1
+    return complete, offsets, taken

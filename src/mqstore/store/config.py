@@ -105,6 +105,12 @@ class StoreConfig:
     filter_data_clean_time_span: int = 24 * 3600 * 1000
     """Milliseconds that the condition of a group is kept after its last consumer has gone."""
 
+    enable_multi_dispatch: bool | None = None
+    """Put messages into the queues that their property ``INNER_MULTI_DISPATCH`` names, too; None is what the store has
+    done so far, off in a new one. With"""
+    enable_lmq: bool | None = None
+    """names that begin with ``%LMQ%`` are light queues: one queue with id 0 each, whatever queue the message is in."""
+
     schedule_message_enable: bool = True
     """Deliver delayed messages when they are due. Ours; a master broker always does, a slave never."""
     transaction_time_out: int = 6_000
@@ -185,6 +191,8 @@ class StoreConfig:
             number: object = getattr(self, field.name)
             if field.type == "str | None" and not (number is None or (isinstance(number, str) and number)):
                 raise _bad_value(field.name, "text", number)
+            if field.type == "bool | None" and not (number is None or isinstance(number, bool)):
+                raise _bad_value(field.name, "true or false", number)
             if field.type in ("str", "bool") and type(number).__name__ != field.type:
                 raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
             if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
@@ -241,13 +249,13 @@ BROKER_ONLY_KEYS = frozenset(
     debugLockEnable defaultQueryMaxNum
     deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
     diskFallRecorded duplicationEnable
-    enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
+    enableDLegerCommitLog enablePropertyFilter enableScheduleAsyncDeliver
     enableScheduleMessageStats
     fetchNamesrvAddrByAddressServer filterSupportRetry
     flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
     flushConsumerOffsetInterval flushDelayOffsetInterval haHousekeepingInterval
     haListenPort haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
-    longPollingEnable maxTransferBytesOnMessageInDisk
+    longPollingEnable maxLmqConsumeQueueNum maxTransferBytesOnMessageInDisk
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexSafe namesrvAddr
     offsetCheckInSlave osPageCacheBusyTimeOutMills pullMessageThreadPoolNums putMsgIndexHightWater
     queryMessageThreadPoolNums redeleteHangedFileInterval registerNameServerPeriod
@@ -285,7 +293,7 @@ def _convert(kind: str, value: str, key: str) -> Any:
             return int(value)
         except ValueError:
             raise _bad_value(key, "a whole number", value) from None
-    if kind == "bool":
+    if kind.startswith("bool"):
         if value.lower() not in ("true", "false"):
             raise _bad_value(key, "true or false", value)
         return value.lower() == "true"

@@ -21,6 +21,7 @@ from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.constants import INT_MAX
 from mqstore.layout.hosts import decode_host
+from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
@@ -181,7 +182,7 @@ class Consumer:
             if not self._buffer:
                 return None
             key, record = self._buffer.popleft()
-            self._taken[record.physical_offset] = (key, record.queue_offset)
+            self._taken[record.physical_offset] = (key, _offset(record, key))
             self._moved.discard(record.physical_offset)  # its queue may have gone and come back
             return record
 
@@ -243,7 +244,7 @@ class Consumer:
             moved = result.next_offset != progress.position
             progress.position = result.next_offset
             for record in result.messages:
-                progress.unacked[record.queue_offset] = record.physical_offset
+                progress.unacked[_offset(record, key)] = record.physical_offset
                 self._buffer.append((key, record))
             if result.messages:
                 return True
@@ -387,3 +388,9 @@ class Consumer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _offset(record: Record, key: QueueKey) -> int:
+    """Which message of the queue ``record`` is; it was got from there."""
+    offset = offset_in(record, *key)
+    return record.queue_offset if offset is None else offset

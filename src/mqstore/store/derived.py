@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mqstore import kernels
 from mqstore.layout import delay
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.index import index_keys
@@ -16,6 +15,7 @@ from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record
 from mqstore.store.dispatch import delay_array
 from mqstore.store.log_reader import LogReader, Reporter, stop_at_damage
+from mqstore.store.multi_dispatch import OFF, MultiDispatch, queue_runs
 from mqstore.store.queue_ext import QueueExt
 
 
@@ -66,13 +66,14 @@ def build_queues(
     log: LogReader,
     *,
     delay_levels: Mapping[int, int] = delay.DEFAULT_DELAY_TABLE,
+    multi: MultiDispatch = OFF,
     on_damage: Reporter = stop_at_damage,
 ) -> dict[tuple[str, int], MemoryQueue]:
     """All queues that the log's records belong to, by topic and queue id."""
     queues: dict[tuple[str, int], MemoryQueue] = {}
     delay_ms = delay_array(delay_levels)
     for chunk in log.scan(end=log.end_offset(), on_damage=on_damage):
-        for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, delay_ms):
+        for run, _ in queue_runs(chunk, delay_ms, multi):
             key = (run.topic.decode("utf-8", "replace"), run.queue_id)
             queue = queues.get(key)
             if queue is None or not queue.min_offset <= run.first_queue_offset <= queue.max_offset + _MAX_GAP:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqstore import errors, kernels
+from mqstore import errors
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
@@ -21,6 +21,7 @@ from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.filter_bits import FilterBits
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
+from mqstore.store.multi_dispatch import OFF, queue_runs
 from mqstore.store.paths import StorePaths, is_directory_name
 from mqstore.store.statistics import TopicCounts
 
@@ -121,6 +122,8 @@ class Dispatcher:
         self._delay_ms = delay_array(delay_table)
         self._filter_bits = filter_bits
         self._guard = threading.Lock()
+        self.multi = OFF
+        """Whether records go to further queues."""
         self.offset = 0
         self.last_record_offset = -1
         self.last_timestamp_ms = 0
@@ -164,9 +167,12 @@ class Dispatcher:
         """Dispatch the records of one chunk."""
         columns = chunk.columns
         with self._guard:
-            runs = kernels.queue_runs(chunk.buffer, columns, 0, columns.count, self._delay_ms)
-            for run in runs:
-                self._put(run, None if self._filter_bits is None else self._filter_bits.ext_units(chunk, run))
+            runs = []
+            for run, is_own in queue_runs(chunk, self._delay_ms, self.multi):
+                bits = self._filter_bits if is_own else None
+                self._put(run, None if bits is None else bits.ext_units(chunk, run))
+                if is_own:
+                    runs.append(run)
             if self._index is not None:
                 self._index.put(chunk)
             if self.topic_counts is not None:

@@ -38,6 +38,7 @@ from mqstore.store.log_places import configured_places, save_places
 from mqstore.store.log_reader import LogReader
 from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
+from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.putting import Putting
 from mqstore.store.recovery import LogEnd, Progress, Recovery
@@ -77,6 +78,7 @@ class Engine:
             self._lock = StoreLock(self.paths.lock)
             held.callback(self._lock.release)
             self._find_log()
+            self._find_multi_dispatch()
             self._open_files(on_progress, held)
             self._make_services()
             self.settings.clamp(self._queue_end)
@@ -109,6 +111,14 @@ class Engine:
         )
         self.directories.make()
 
+    def _find_multi_dispatch(self) -> None:
+        found = find_multi_dispatch(self.paths)
+        wanted = (self.config.enable_multi_dispatch, self.config.enable_lmq)
+        self.multi_dispatch = MultiDispatch(
+            *(old if new is None else new for new, old in zip(wanted, found, strict=True))
+        )
+        save_multi_dispatch(self.path, self.multi_dispatch)
+
     def _open_files(self, on_progress: Progress | None, held: ExitStack) -> None:
         config = self.config
         self.sizes: FileSizes = resolve_sizes(self.paths, config)
@@ -130,6 +140,7 @@ class Engine:
             held.callback(self.index.close)
         self._index_files: tuple[list[Path], list[IndexFileReader]] = ([], [])
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table, self.filter_bits)
+        self.dispatcher.multi = self.multi_dispatch
         end = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress).run()
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)
@@ -181,7 +192,14 @@ class Engine:
         # With buffers there is nothing to dispatch before the next commit.
         on_appended = self.dispatch.notify if self.buffers is None else lambda: None
         self.putting = Putting(
-            self.commit_log, self._flush, self.settings, config, self.delay_table, on_appended, self.latency
+            self.commit_log,
+            self._flush,
+            self.settings,
+            config,
+            self.delay_table,
+            on_appended,
+            self.latency,
+            self.multi_dispatch,
         )
         self.schedule = ScheduleService(
             self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table

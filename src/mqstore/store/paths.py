@@ -102,6 +102,10 @@ class StorePaths:
             )
         return self.consume_queue / topic / str(queue_id)
 
+    def list_topics(self) -> list[str]:
+        """The topics that have a directory, in order; raises as :meth:`list_queues`."""
+        return [path.name for path in _directories(self.consume_queue)]
+
     def list_queues(self) -> Iterator[tuple[str, int]]:
         """Every (topic, queue id) that has a directory, in order; directories whose name is no number are passed over.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mqstore import errors, kernels
 from mqstore.kernels.store_api import LogTail
+from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH
 from mqstore.layout.message_id import encode_message_id
 from mqstore.status import PutMessageStatus
 from mqstore.store.commit_log import Appended, CommitLog, Pending
@@ -15,6 +16,7 @@ from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.flush import FlushService
 from mqstore.store.latency import PutLatency
 from mqstore.store.message import Message, PutResult
+from mqstore.store.multi_dispatch import MultiDispatch, further_queues, names_further_queues
 from mqstore.store.queue_places import Rows
 from mqstore.store.settings import Settings
 from mqstore.store.table import MessageTable, PutTableResult
@@ -39,6 +41,7 @@ class Putting:
         delay_table: Mapping[int, int],
         on_appended: Callable[[], None],
         latency: PutLatency,
+        multi: MultiDispatch,
     ) -> None:
         self._commit_log = commit_log
         self._tail: LogTail = commit_log.tail
@@ -48,6 +51,9 @@ class Putting:
         self._max_delay_level = max(delay_table)
         self._on_appended = on_appended
         self._latency = latency
+        self._multi = multi
+        if multi.enabled:
+            self._tail.plain_property = PROPERTY_INNER_MULTI_DISPATCH
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
@@ -132,6 +138,7 @@ class Putting:
 
         Raises as :meth:`mqstore.Store.put`, except for limits of messages.
         """
+        pending = self._with_further_queues(pending)
         (place,) = self._commit_log.append([pending])
         self._on_appended()
         self._settings.ensure_topic(topic, pending.target_queue_id + 1, self.config)
@@ -188,11 +195,16 @@ class Putting:
             pending = prepare(message, self._choose_queue(message), self.config, self._max_delay_level)
             # A delayed message must fit under its own topic, too: it could be put, and then not be delivered.
             self._commit_log.check_fits(pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0])))
-            return pending
+            return self._with_further_queues(pending)
         except errors.MessageIllegalError as error:
             if number:
                 error.offset = number
             raise
+
+    def _with_further_queues(self, pending: Pending) -> Pending:
+        if not (self._multi.enabled and names_further_queues(pending.fields[2])):
+            return pending
+        return pending._replace(further=further_queues(pending.fields, self._multi))
 
     def _choose_queue(self, message: Message) -> int:
         """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from mqstore import errors, kernels
-from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
 from mqstore.layout.sql92 import SqlExpression
@@ -285,10 +286,7 @@ class _Collector:
 
     def _belongs(self, record: Record, offset: int) -> bool:
         """Whether the unit at ``offset`` was made for ``record``: one that fills a gap repeats the unit before it."""
-        if record.topic == self._queue.topic and record.queue_id == self._queue.queue_id:
-            return record.queue_offset == offset
-        # One record may be in queues of other names as well, which it lists itself.
-        return PROPERTY_INNER_MULTI_DISPATCH in record.properties
+        return offset_in(record, self._queue.topic, self._queue.queue_id) == offset
 
 
 class _ReadAhead:

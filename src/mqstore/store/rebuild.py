@@ -24,6 +24,7 @@ from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
+from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
 from mqstore.store.salvage import Loss, salvage_log
@@ -145,6 +146,7 @@ def _rebuild_copy(
     for directory in paths.commit_logs:
         copying.copy_tree(directory, stage.commit_log)
     copying.copy_tree(paths.config, stage.config)
+    save_multi_dispatch(stage.root, find_multi_dispatch(paths))
     for path in (paths.checkpoint, paths.abort):
         if mode_of(path):
             copying.copy_file(path, stage.root / path.name)
@@ -159,6 +161,7 @@ def _rebuild_copy(
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> None:
     lock = StoreLock(paths.lock)
     try:
+        save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
         durable.remove_file(paths.dispatch_checkpoint)
         for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
             aside = _aside(directory)

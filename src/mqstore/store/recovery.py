@@ -17,6 +17,7 @@ from mqstore.files import copying, durable
 from mqstore.files.inventory import ProblemKind
 from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
+from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
@@ -183,11 +184,7 @@ class Recovery:
         if unit.physical_offset < self._log.min_offset:
             return True
         record = self._log.record_at(unit.physical_offset, unit.size_bytes)
-        return record is not None and (record.topic, record.queue_id, record.queue_offset) == (
-            queue.topic,
-            queue.queue_id,
-            end - 1,
-        )
+        return record is not None and offset_in(record, queue.topic, queue.queue_id) == end - 1
 
     def _prepare_index(self, note: DispatchCheckpoint | None) -> bool:
         """Bring the index to the state of the note; False when it has to be built from the whole log."""

@@ -326,6 +326,7 @@ class Store(Upkeep):
     def check(self) -> list[Finding]:
         """Everything that is wrong with the store's files, as ``mqstore check`` tells it; nothing is changed."""
         self._check_open()
+        self._engine.dispatch.wait_for(self._engine.commit_log.readable_offset)  # what is only late is not missing
         found: list[Finding] = []
         with view.StoreView(self.path) as outside:
             check_store(outside, found.append, delay_levels=self._engine.delay_table)

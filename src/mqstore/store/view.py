@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +28,7 @@ from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import GetResult, QueryResult, QueueInfo
+from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.queue_table import DEFAULT_ROWS, GetTableResult, Names, check_columns, get_table
@@ -85,6 +87,11 @@ class StoreView:
         self._index_files: dict[Path, IndexFileReader] = {}
         self._from_log = from_log
         self._built: dict[tuple[str, int], MemoryQueue] | None = None
+
+    @cached_property
+    def multi_dispatch(self) -> MultiDispatch:
+        """Whether records go to further queues; raises CorruptConfigError for a note that cannot be read."""
+        return find_multi_dispatch(self.paths)
 
     # -- the log
 
@@ -150,7 +157,7 @@ class StoreView:
 
     def _memory_queues(self) -> dict[tuple[str, int], MemoryQueue]:
         if self._built is None:
-            self._built = build_queues(self.log)
+            self._built = build_queues(self.log, multi=self.multi_dispatch)
         return self._built
 
     def topics(self) -> list[str]:

@@ -26,6 +26,10 @@ final class Workload {
     private static final String[] WORDS = {"lazy", "commit", "rocket", "broker", "queue", "dog", "\u00e4\u00f6", "page"};
     private static final int[] DELAYS = {1, 2, 3, 5, 18, 25};
     private static final int PAUSE_EVERY = 10;
+    // What a message may name as further queues, where the store is set to dispatch to such; later releases know light
+    // queues only.
+    private static final String[] LIGHT_QUEUES = {"%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%b,%LMQ%c"};
+    private static final String[] QUEUES = {"%LMQ%a", "%LMQ%a,%LMQ%b", "mirror", "TopicTest,%LMQ%b", "mirror,%LMQ%c"};
 
     private final RealStore real;
     private final Random random;
@@ -87,6 +91,12 @@ final class Workload {
                 break;
             default:
                 break;
+        }
+        // 5.5 numbers messages in further queues that it never puts there, if they are prepared or rolled back.
+        boolean isOrdinary = (sysFlag & MessageSysFlag.TRANSACTION_ROLLBACK_TYPE) == 0;
+        if (real.config.isEnableMultiDispatch() && isOrdinary && random.nextBoolean()) {
+            String[] choices = Version.LIGHT_QUEUES_ONLY ? LIGHT_QUEUES : QUEUES;
+            MessageAccessor.putProperty(message, MessageConst.PROPERTY_INNER_MULTI_DISPATCH, pick(choices));
         }
         message.setSysFlag(sysFlag);
         message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));

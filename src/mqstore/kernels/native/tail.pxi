@@ -84,6 +84,7 @@ cdef class LogTail:
     cdef public int64_t last_record_offset
     cdef public bint is_open
     cdef public int64_t max_body
+    cdef public object plain_property
     cdef readonly dict queue_counts
     cdef readonly dict next_offsets
     cdef readonly dict turns
@@ -262,6 +263,8 @@ cdef class LogTail:
         cdef object given = message.properties
         one.properties_at, one.properties_size = self.scratch_size, 0
         if type(given) is not dict or type(keys) is not tuple and type(keys) is not list:
+            return False
+        if self.plain_property is not None and self.plain_property in <dict> given:
             return False
         count = collect_pairs(<dict> given, tags, keys if len(keys) > 0 else None, pairs)
         if count < 0:

@@ -18,6 +18,7 @@ class PlainTail:
         self.last_record_offset = -1
         self.is_open = False
         self.max_body = max_body
+        self.plain_property: str | None = None
         self.queue_counts: dict[str, int] = {}
         self.next_offsets: dict[str, list[int]] = {}
         self.turns: dict[str, int] = {}

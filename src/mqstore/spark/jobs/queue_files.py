@@ -21,6 +21,7 @@ from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, QueueTable, delay_array
 from mqstore.store.log_reader import Chunk
+from mqstore.store.multi_dispatch import find_multi_dispatch, queue_runs
 from mqstore.store.paths import StorePaths
 
 QueueKey = tuple[str, int]
@@ -86,11 +87,12 @@ def key_counts(chunk: Chunk) -> npt.NDArray[np.int32]:
 def runs_of(split: Split, delay_levels: str, found: SplitUnits) -> Iterator[tuple[QueueKey, QueueRun]]:
     """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out."""
     delay_ms = delay_array(parse_delay_levels(delay_levels))
+    multi = find_multi_dispatch(split.store.paths)
     log = open_log(split.store)
     try:
         for chunk in read_split(log, split, SplitPolicy()):
             found.note_chunk(chunk)
-            for run in kernels.queue_runs(chunk.buffer, chunk.columns, 0, chunk.columns.count, delay_ms):
+            for run, _ in queue_runs(chunk, delay_ms, multi):
                 if 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
                     yield (decode_text(run.topic), run.queue_id), run
     finally:

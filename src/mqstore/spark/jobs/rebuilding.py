@@ -34,6 +34,7 @@ from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import LogReader
+from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
@@ -162,6 +163,7 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
         left.unlink()
     durable.sync_directory(paths.commit_log)
     copying.copy_tree(source.config, paths.config)
+    save_multi_dispatch(paths.root, find_multi_dispatch(source))
     for path in (source.checkpoint, source.abort):
         if path.exists():
             copying.copy_file(path, paths.root / path.name)

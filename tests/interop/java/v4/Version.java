@@ -17,6 +17,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** What differs in the 4.9 line. */
 final class Version {
+    /** Whether further queues of a message can be light queues only. */
+    static final boolean LIGHT_QUEUES_ONLY = false;
+
     @SuppressWarnings("serial")
     static final class Inner extends MessageExtBrokerInner {
     }

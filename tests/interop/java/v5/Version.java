@@ -23,6 +23,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** What differs in the 5.x line. */
 final class Version {
+    /** Whether further queues of a message can be light queues only. */
+    static final boolean LIGHT_QUEUES_ONLY = true;
+
     @SuppressWarnings("serial")
     static final class Inner extends MessageExtBrokerInner {
     }
