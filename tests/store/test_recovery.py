@@ -173,6 +173,58 @@ def test_a_recovery_that_is_broken_off_goes_on_where_it_was(
     assert findings(path) == []
 
 
+def broken_off(path: Path, calls: int) -> int:
+    """Open the store and be killed after so many tellings of progress; the bytes of log that were to be walked."""
+    totals: list[int] = []
+
+    def kill(done: int, total: int) -> None:
+        totals.append(total)
+        if len(totals) == calls:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        open_small(path, on_progress=kill).close()
+    return totals[0]
+
+
+def as_a_broker_left_it(path: Path) -> None:
+    fill(path, 400)
+    forget_note(path)
+    mark_crashed(path)
+
+
+def test_the_first_walk_of_a_brokers_log_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the log is not known to be sound its index stays as it is, and how far the walk came is noted."""
+    path = tmp_path / "s"
+    as_a_broker_left_it(path)
+    whole = tree(path / "consumequeue"), tree(path / "index")
+    monkeypatch.setattr(recovery, "_NOTE_INTERVAL_S", 0)
+    walked = [broken_off(path, 4) for _ in range(4)]
+    assert walked == sorted(walked, reverse=True)
+    assert len(set(walked)) == 4
+    assert (tree(path / "consumequeue"), tree(path / "index")) == whole
+    assert (path / "mqstore-scan.json").exists()
+    open_small(path).close()
+    assert not (path / "mqstore-scan.json").exists()
+    assert tree(path / "consumequeue") == whole[0]
+    assert list(tree(path / "index").values()) == list(whole[1].values())
+    assert findings(path) == []
+
+
+def test_a_note_of_another_log_is_not_gone_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "other"):
+        as_a_broker_left_it(tmp_path / name)
+    monkeypatch.setattr(recovery, "_NOTE_INTERVAL_S", 0)
+    everything = broken_off(tmp_path / "one", 4)
+    assert broken_off(tmp_path / "one", 1) < everything
+    note = (tmp_path / "one" / "mqstore-scan.json").read_bytes()
+    (tmp_path / "other" / "mqstore-scan.json").write_bytes(note)
+    assert broken_off(tmp_path / "other", 1) == everything  # the same places, but other times
+    for wrong in (note[:-9], b"", note.replace(b'"size": ', b'"size": 1')):
+        (tmp_path / "one" / "mqstore-scan.json").write_bytes(wrong)
+        assert broken_off(tmp_path / "one", 1) == everything
+
+
 def record_starts(store: Path) -> list[int]:
     with mqstore.inspect(store) as view:
         return [record.physical_offset for record in view.scan()]

@@ -86,6 +86,11 @@ class StorePaths:
         """Our own note of how far the derived files are known to be complete (docs/format/directory.md)."""
         return self.root / "mqstore-dispatch.json"
 
+    @property
+    def scan_note(self) -> Path:
+        """Our note of how far the log was found sound by a recovery that is not over."""
+        return self.root / "mqstore-scan.json"
+
     def queue(self, topic: str, queue_id: int) -> Path:
         """Directory of one queue.
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
@@ -22,7 +23,7 @@ from mqstore.layout.record import Record
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.dispatch import Dispatcher, QueueTable
+from mqstore.store.dispatch import Dispatched, Dispatcher, QueueTable
 from mqstore.store.index_reader import list_index_files
 from mqstore.store.index_writer import IndexWriter, cut_back
 from mqstore.store.log_reader import LogDamage, LogReader
@@ -67,6 +68,7 @@ class Recovery:
         self._crashed = mode_of(paths.abort) != 0
         self._damage: LogDamage | None = None
         self._has_begun = False
+        self._has_scan_note = False
         self._synced_to = 0
         self._next_note_s = time.monotonic() + _NOTE_INTERVAL_S
 
@@ -79,14 +81,18 @@ class Recovery:
                 would throw messages away that had been safe.
         """
         check_log_files(self._log)
-        note = self._trusted_note()
-        self._synced_to = self._log.min_offset if note is None else note.log_offset
-        end = self._find_end(note)  # raises before the log is changed
+        note = self._trusted_note(self._paths.dispatch_checkpoint)
+        scanned = self._trusted_note(self._paths.scan_note)
+        known = max((one for one in (note, scanned) if one is not None), key=lambda one: one.log_offset, default=None)
+        self._synced_to = self._log.min_offset if known is None else known.log_offset
+        end = self._find_end(note, known)  # raises before the log is changed
         self._cut_log(end)
         self._sync_log()
         self._begin_dispatch(note)
         self._dispatch_to(end.offset)
         self._finish_derived()
+        if scanned is not None or self._has_scan_note:
+            durable.remove_file(self._paths.scan_note)
         return end
 
     def _begin_dispatch(self, note: DispatchCheckpoint | None) -> None:
@@ -100,19 +106,30 @@ class Recovery:
             self._dispatcher.last_record_offset = dispatched.record_offset
             self._dispatcher.last_timestamp_ms = dispatched.record_timestamp_ms
 
-    def _keep_progress(self, note: DispatchCheckpoint | None, sound_to: int) -> None:
+    def _keep_progress(self, note: DispatchCheckpoint | None, sound: LogEnd) -> None:
         """Dispatch what has been found sound, and note it: a start that is broken off then goes on from here.
 
         A container that is killed when it has not come up in time would otherwise begin anew for ever. An index that
         has to be built from the whole log stays until the log is known to be sound: it may be all there is to find
-        messages behind damage by.
+        messages behind damage by. Until then only the place is noted to which the log was walked.
         """
         if time.monotonic() < self._next_note_s:
             return
         if self._has_begun or note is not None or not list_index_files(self._paths.index):
             self._begin_dispatch(note)
-            self._dispatch_to(sound_to)
+            self._dispatch_to(sound.offset)
             self._note_dispatched()
+        else:
+            self._note_scanned(sound)
+
+    def _note_scanned(self, sound: LogEnd) -> None:
+        self._sync_log()  # what the next start will not look at again must be on the device
+        moment = Dispatched(sound.offset, sound.last_record_offset, sound.last_timestamp_ms, {}, None, 1)
+        made = DispatchCheckpoint.of(moment, self._log.record_at(sound.last_record_offset), self._sizes)
+        durable.replace_file(self._paths.scan_note, made.to_json())
+        self._has_scan_note = True
+        self._synced_to = sound.offset
+        self._next_note_s = time.monotonic() + _NOTE_INTERVAL_S
 
     def _note_dispatched(self) -> None:
         self._sync_log()
@@ -131,9 +148,9 @@ class Recovery:
             self._load_queues(None)
         return note if self._prepare_index(note) else None
 
-    def _trusted_note(self) -> DispatchCheckpoint | None:
-        """Our note from last time if it speaks of this log, else None."""
-        note = notes.load_dispatch_checkpoint(self._paths.dispatch_checkpoint)
+    def _trusted_note(self, path: Path) -> DispatchCheckpoint | None:
+        """Our note at ``path`` from last time if it speaks of this log, else None."""
+        note = notes.load_dispatch_checkpoint(path)
         if note is None or note.log_offset < self._log.min_offset:
             return None
         if note.record_offset >= self._log.min_offset or note.record_offset < 0:
@@ -221,13 +238,13 @@ class Recovery:
             _log.info("index file %s is not as noted: %s", path, error)
             return False
 
-    def _find_end(self, note: DispatchCheckpoint | None) -> LogEnd:
-        """Check every record behind the note; where that ends."""
+    def _find_end(self, note: DispatchCheckpoint | None, known: DispatchCheckpoint | None) -> LogEnd:
+        """Check every record behind what is ``known`` to be sound; where that ends."""
         start = self._log.min_offset
         end = LogEnd(start)
-        if note is not None:
-            start = note.log_offset
-            end = LogEnd(start, note.record_offset, note.record_timestamp_ms)
+        if known is not None:
+            start = known.log_offset
+            end = LogEnd(start, known.record_offset, known.record_timestamp_ms)
         for chunk in self._log.scan(start, on_damage=self._note_damage):
             end = LogEnd(
                 chunk.end_offset,
@@ -235,7 +252,7 @@ class Recovery:
                 max(end.last_timestamp_ms, *chunk.columns.store_timestamp_ms),
             )
             self._tell_progress(end.offset, start)
-            self._keep_progress(note, end.offset)
+            self._keep_progress(note, end)
         if self._damage is not None:
             self._judge(self._damage, note)
         end.offset = self._end_behind_closed_files(end.offset)
