@@ -193,13 +193,13 @@ class FilePool:
                 os.close(slot.fd)
 
     def _evict(self) -> None:
-        excess = len(self._open) - self._capacity
-        for path in list(self._open)[:-1] if excess > 0 else ():
-            if excess <= 0:
-                break
-            if self._open[path].users == 0:
-                os.close(self._open.pop(path).fd)
-                excess -= 1
+        """Close idle files that are too many, those first that have not been used for longest; never the newest."""
+        newest = next(reversed(self._open))
+        while len(self._open) > self._capacity:
+            idle = next((path for path, slot in self._open.items() if slot.users == 0), newest)
+            if idle is newest:
+                return
+            os.close(self._open.pop(idle).fd)
 
     def _retire(self, slot: _Slot) -> None:
         if slot.users == 0:

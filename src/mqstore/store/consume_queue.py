@@ -44,6 +44,7 @@ class ConsumeQueue(QueueReader):
         self.min_offset = 0
         self.max_offset = 0
         self.compare_before_write = False
+        self._end_of_last: int | None = None  # where the last message's record ends, as far as this process put it
 
     def _refresh_ext(self) -> None:
         """What this process writes itself need not be looked for."""
@@ -81,6 +82,7 @@ class ConsumeQueue(QueueReader):
         end = first_offset + len(units) // QUEUE_UNIT_SIZE
         if end > self.max_offset:
             self.max_offset = end
+            self._end_of_last = decode_unit(units, len(units) - QUEUE_UNIT_SIZE).end_offset
         return True
 
     def _can_be(self, first_offset: int, units: bytes) -> bool:
@@ -95,9 +97,10 @@ class ConsumeQueue(QueueReader):
                 codes = zip(codes_of(stored), codes_of(units), strict=False)
                 stored = with_codes(stored, [new if is_ext_address(old) else old for old, new in codes])
             return stored == units[: count * QUEUE_UNIT_SIZE]
-        last = self.unit(self.max_offset - 1)
-        room = decode_unit(units).physical_offset - (0 if last is None else last.end_offset)
-        return -taken * MIN_RECORD_SIZE <= room
+        if self._end_of_last is None:
+            last = self.unit(self.max_offset - 1)
+            self._end_of_last = 0 if last is None else last.end_offset
+        return -taken * MIN_RECORD_SIZE <= decode_unit(units).physical_offset - self._end_of_last
 
     def _stored(self, first_offset: int, count: int) -> bytes:
         """``count`` units from ``first_offset`` on, in however many files they lie; fewer where one is missing."""
@@ -210,7 +213,7 @@ class ConsumeQueue(QueueReader):
                     if durable.zero_from(fd, end - entry.start, self._size, entry.path):
                         self._mark(entry.path)
                         changed = True
-        self.max_offset = max_offset
+        self.max_offset, self._end_of_last = max_offset, None
         self.min_offset = min(self.min_offset, max_offset)
         return changed
 

@@ -1,0 +1,47 @@
+"""Many files read with few descriptors: the pool closes what has not been used for longest, and nothing in use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mqstore.files.pool import FilePool
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / str(number) for number in range(6)]
+    for path in found:
+        path.write_bytes(path.name.encode() * 10)
+    return found
+
+
+def open_files(directory: Path) -> list[str]:
+    links = [os.path.realpath(f"/dev/fd/{fd}") for fd in os.listdir("/dev/fd")]
+    return sorted(os.path.basename(link) for link in links if os.path.dirname(link) == str(directory))
+
+
+def test_the_idle_file_that_was_used_first_is_closed(tmp_path: Path, paths: list[Path]) -> None:
+    pool = FilePool(2)
+    for path in (*paths[:3], paths[1], *paths[3:5]):
+        assert pool.read(path, 0, 3) == path.name.encode() * 3
+    assert open_files(tmp_path) == ["3", "4"]
+    pool.read(paths[3], 0, 1)
+    pool.read(paths[5], 0, 1)
+    assert open_files(tmp_path) == ["3", "5"]
+    pool.close()
+    assert open_files(tmp_path) == []
+
+
+def test_files_in_use_stay_open(tmp_path: Path, paths: list[Path]) -> None:
+    pool = FilePool(1)
+    with pool.descriptor(paths[0]) as first, pool.descriptor(paths[1]) as second:
+        for path in paths[2:]:
+            assert pool.read(path, 0, 1) == path.name.encode()
+            assert open_files(tmp_path) == sorted(["0", "1", path.name])
+        assert (os.pread(first, 1, 0), os.pread(second, 1, 0)) == (b"0", b"1")
+    pool.read(paths[2], 0, 1)
+    assert open_files(tmp_path) == ["2"]
+    pool.close()
