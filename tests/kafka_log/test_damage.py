@@ -215,7 +215,6 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.timeout(60)
 def test_something_else_in_place_of_a_file(several: Path, tmp_path: Path, kind: Callable[[Path], None]) -> None:
     """An answer or one of our errors with a hint; never a crash, a hang, or silence about a log that suffered."""
     count = len(list(places(several)))

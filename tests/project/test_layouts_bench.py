@@ -49,7 +49,7 @@ def test_a_tiny_run(tmp_path: Path) -> None:
 
 def test_more_topics_than_the_sample(tmp_path: Path) -> None:
     """Those that are made without waiting are there as well, and a second run adds to the first."""
-    plan = Plan((80,), (1,), 1, 4096, 1, 200, 1, 60, tmp_path)
+    plan = Plan((80,), (1,), 1, 4096, 1, 200, 1, 600, tmp_path)
     for layout in ("rocketmq", "kafka"):
         store = {"round": 0, "layout": layout, "topics": 80, "batch": 1, "size": 4096}
         found, _ = layouts.measure_store(plan, store)

@@ -24,8 +24,6 @@ from mqstore.store.rebuild import rebuild
 from store.hostile import COUNT, SIZES, rebuild_copy, try_everything
 from store.support import bodies, body_of, findings, log_file, open_small, overwrite
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def write_pipe(path: Path) -> None:
     os.mkfifo(path)

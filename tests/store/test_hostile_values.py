@@ -16,9 +16,6 @@ import mqstore
 from store.hostile import COUNT, try_everything, write
 from store.support import bodies, body_of, findings, forget_note, log_file, overwrite
 
-pytestmark = pytest.mark.timeout(60)
-
-
 INTS = [0, -1, 1, 7, 2000, 4096, 5000, (1 << 31) - 1, -(1 << 31)]
 LONGS = [0, -1, 4096, 1 << 40, 1 << 62, (1 << 63) // 20 - 1, (1 << 63) - 1, -(1 << 63)]
 RECORD = {4: INTS, 0: INTS, 8: INTS, 12: INTS, 20: LONGS, 28: LONGS, 36: INTS, 56: LONGS, 84: INTS}

@@ -21,9 +21,6 @@ from mqstore import (
 from store.hostile import SIZES
 from store.support import open_small
 
-pytestmark = pytest.mark.timeout(60)
-
-
 ODD: list[Any] = [None, True, 0.5, "x", b"x", -1, 1 << 70, [], {}, float("nan"), "\ud800", ["\ud800"], [None], {1: "a"}]
 
 

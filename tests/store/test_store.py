@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,8 @@ from mqstore import (
     UsageError,
 )
 from mqstore.layout.constants import SysFlag
+from mqstore.store import check
+from mqstore.store.dispatch import Dispatcher
 from mqstore.store.rebuild import rebuild
 from store.support import bodies, body_of, fill, findings, forget_note, open_small, tree
 
@@ -427,6 +430,28 @@ def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
         finally:
             stop.set()
             writer.join()
+
+
+def test_a_check_waits_for_units_that_are_only_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer builds them when the check has looked again in vain."""
+    looked_again = threading.Event()
+    run_to, sleep = Dispatcher.run_to, time.sleep
+
+    def late(dispatcher: Dispatcher, end: int) -> None:
+        assert looked_again.wait(60)
+        run_to(dispatcher, end)
+
+    def noted_sleep(seconds: float) -> None:
+        looked_again.set()
+        sleep(seconds)
+
+    with open_small(tmp_path / "s") as store:
+        put_dispatched(store, Message("t", b"in time", queue_id=0))
+        monkeypatch.setattr(Dispatcher, "run_to", late)
+        monkeypatch.setattr(check, "time", SimpleNamespace(monotonic=time.monotonic, sleep=noted_sleep))
+        store.put(Message("t", b"late", queue_id=0))
+        assert findings(tmp_path / "s") == []
+        assert looked_again.is_set()
 
 
 @pytest.mark.parametrize("path", ["", None])

@@ -7,6 +7,7 @@ answers nothing that it did not look at.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +31,9 @@ from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
 _LATE_UNITS = 100_000
+_LATE_S = 30.0
+"""A writer may be that long behind its log with building queues."""
+_LOOK_AGAIN_S = 0.05
 Report = Callable[[Finding], None]
 _DERIVED = "mqstore rebuild STORE --output NEW, or --in-place"
 
@@ -95,6 +99,7 @@ class _Check:
         self._queues: dict[tuple[str, int], _QueueState] = {}
         self.summary = CheckSummary()
         self._beside_writer = is_locked(view.paths.lock)
+        self._patience_end_s: float | None = None
         self._index = IndexCheck(view, self._finding, beside_writer=self._beside_writer)
         self._end = view.min_physical_offset
 
@@ -328,14 +333,20 @@ class _Check:
             )
 
     def _look_again(self, state: _QueueState) -> None:
-        """Beside a writer, units that were missing may only have been late: count those that still are."""
-        state.reader.refresh()
-        missing = 0
-        for offset in range(max(state.begin, state.next_offset - _LATE_UNITS), state.next_offset):
-            unit = state.reader.unit(offset)
-            missing += unit is None or not unit.is_written
-        if state.missing <= _LATE_UNITS:
-            state.missing = missing
+        """Beside a writer, units that were missing may only have been late: count those that still are in a while."""
+        if state.missing > _LATE_UNITS:
+            return
+        missing = list(range(max(state.begin, state.next_offset - _LATE_UNITS), state.next_offset))
+        if self._patience_end_s is None:  # one for all queues
+            self._patience_end_s = time.monotonic() + _LATE_S
+        while True:
+            state.reader.refresh()
+            units = ((offset, state.reader.unit(offset)) for offset in missing)
+            missing = [offset for offset, unit in units if unit is None or not unit.is_written]
+            if not missing or time.monotonic() >= self._patience_end_s:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+        state.missing = len(missing)
 
     def _is_newer(self, unit: QueueUnit) -> bool:
         """Whether a unit belongs to a record that was written while the check went on."""
