@@ -15,8 +15,10 @@ HEAVY = ("spark", "interop")
 
 NEEDS_REAL_STORE = "needs the real RocketMQ store"
 
-# How long an example takes says nothing on a shared machine.
-hypothesis.settings.register_profile("mqstore", deadline=None, print_blob=True)
+# How long an example takes, to make or to try, says nothing on a shared machine.
+hypothesis.settings.register_profile(
+    "mqstore", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("mqstore")
 
 
