@@ -23,7 +23,7 @@ class GetMessageStatus(str, enum.Enum):
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
     """The records behind the units looked at are gone with their expired files: go on at the next offset."""
     OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-    """The offset lies in the queue's range but its file is missing."""
+    """RocketMQ's answer where a file in the middle of the queue is missing; here that is a CorruptFileError."""
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     """The offset is past the end of the queue."""
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"

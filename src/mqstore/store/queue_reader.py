@@ -94,10 +94,10 @@ class QueueReader:
         wanted = min(count * QUEUE_UNIT_SIZE, room)
         try:
             data = self._pool.read(entry.path, position - entry.start, wanted)
-        except errors.StoreIOError:
-            if entry.path.exists():
+        except errors.StoreIOError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            self.refresh()  # removed by expiry between listing and opening
+            self.refresh()  # removed since it was listed: by expiry, or by what must not
             return b""
         return data[: len(data) - len(data) % QUEUE_UNIT_SIZE]
 
@@ -108,20 +108,49 @@ class QueueReader:
 
     def find_end(self, log_end: int) -> int:
         """One past the last unit whose record starts before physical offset ``log_end``."""
-        return self._first_where(self.first_offset, self.end_of_space, lambda unit: not _is_used(unit, log_end))
+        return self._first_where(self.end_of_space, lambda unit: not _is_used(unit, log_end))
 
     def find_min(self, log_min: int, end: int) -> int:
         """Offset of the first unit before ``end`` whose record is at or behind ``log_min``; ``end`` if none is.
 
         Fillers in front of a queue that does not begin at 0 never count, even while the log still begins at 0.
         """
-        return self._first_where(
-            self.first_offset, end, lambda unit: unit.is_written and unit.physical_offset >= log_min
-        )
+        return self._first_where(end, lambda unit: unit.is_written and unit.physical_offset >= log_min)
 
-    def _first_where(self, low: int, high: int, holds: Callable[[QueueUnit], bool]) -> int:
-        """First offset in [low, high) whose unit ``holds``, else ``high``; the condition is false, then true."""
-        high = max(low, high)
+    def _first_where(self, end: int, holds: Callable[[QueueUnit], bool]) -> int:
+        """First offset before ``end`` whose unit ``holds``, else ``end``; the condition is false, then true.
+
+        A missing file in the middle does not hide what lies before it: where the answer lies in it, its first offset.
+        """
+        while True:
+            inventory = self.inventory
+            found = self._search(inventory, end, holds)
+            if self.inventory.entries == inventory.entries:  # else expiry has removed some meanwhile
+                return found
+
+    def _search(self, inventory: Inventory, end: int, holds: Callable[[QueueUnit], bool]) -> int:
+        first = inventory.start // QUEUE_UNIT_SIZE
+        files = [one for one in inventory.entries if one.start < end * QUEUE_UNIT_SIZE]
+        if not files:
+            return max(first, end)
+        low, high = 0, len(files)
+        while low < high:  # which file is the first that begins with such a unit
+            middle = (low + high) // 2
+            unit = self.unit(files[middle].start // QUEUE_UNIT_SIZE)
+            if unit is None:
+                del files[middle]  # it is missing, and says nothing about the others
+                high -= 1
+            elif holds(unit):
+                high = middle
+            else:
+                low = middle + 1
+        if low == 0:
+            return first
+        file = files[low - 1]
+        length = min(file.length, inventory.size_bytes, end * QUEUE_UNIT_SIZE - file.start)
+        return self._search_file(file.start // QUEUE_UNIT_SIZE, (file.start + length) // QUEUE_UNIT_SIZE, holds)
+
+    def _search_file(self, low: int, high: int, holds: Callable[[QueueUnit], bool]) -> int:
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)

@@ -49,10 +49,14 @@ def check_columns(names: Names) -> list[str]:
 
 
 def get_table(
-    log: LogReader, where_to: reading.QueueRange | None, offset: int, max_messages: int, names: Sequence[str]
+    log: LogReader, find: reading.Finder, offset: int, max_messages: int, names: Sequence[str]
 ) -> GetTableResult:
-    """Messages of one queue from ``offset`` on, at most ``max_messages``, as columns ``names``; None is no queue."""
+    """Messages of one queue from ``offset`` on, at most ``max_messages``, as columns ``names``.
+
+    Raises as :func:`mqstore.store.reading.get_messages`.
+    """
     batches: list[Any] = []
+    where_to = find()
     if where_to is None:
         return GetTableResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, _table(batches, names))
     low, high = where_to.min_offset, where_to.max_offset
@@ -69,7 +73,7 @@ def get_table(
         batches.append(found)
         done += found.num_rows
     if not done:  # there is something special about the first one
-        return _one(log, where_to, offset, names)
+        return _one(log, find, offset, names)
     return GetTableResult(GetMessageStatus.FOUND, offset + done, low, high, _table(batches, names))
 
 
@@ -139,9 +143,9 @@ def _batch(chunk: Chunk, rows: list[int], names: Sequence[str]) -> Any:
     return found.take(rows)
 
 
-def _one(log: LogReader, where_to: reading.QueueRange, offset: int, names: Sequence[str]) -> GetTableResult:
+def _one(log: LogReader, find: reading.Finder, offset: int, names: Sequence[str]) -> GetTableResult:
     """The message at ``offset`` by the plain path, which says what is special about it."""
-    result = reading.get_messages(log, where_to, offset, 1, reading.parse_filter(None), reading.GetLimits())
+    result = reading.get_messages(log, find, offset, 1, reading.parse_filter(None), reading.GetLimits())
     batches = []
     for record in result.messages:
         data = log.read(record.physical_offset, record.total_size)

@@ -71,6 +71,10 @@ class QueueRange(NamedTuple):
     max_offset: int
 
 
+Finder = Callable[[], QueueRange | None]
+"""Looks for a queue as it is when this is called; None when there is no such queue."""
+
+
 class GetLimits(NamedTuple):
     """How much one get may look at and give; the first message found is always given."""
 
@@ -80,7 +84,7 @@ class GetLimits(NamedTuple):
 
 def get_messages(
     log: LogReader,
-    where_to: QueueRange,
+    find: Finder,
     offset: int,
     max_messages: int,
     where: Filter,
@@ -90,33 +94,32 @@ def get_messages(
     """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``.
 
     ``prefilter`` tells by a message's ext unit when that cannot be.
+
+    Raises:
+        CorruptFileError: the file that holds ``offset`` is missing, and expiry has not removed it.
+        CorruptRecordError, StoreIOError: a record cannot be read; the call before gave all that lie before it.
     """
-    low, high = where_to.min_offset, where_to.max_offset
-    beyond = outside(offset, low, high)
-    if beyond is not None:
-        status, next_offset = beyond
-        return GetResult(status, next_offset, low, high)
-    count = min(high - offset, max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages))
+    most = max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages)
     # Where every message is wanted, as many units will do, unless some turn out to be fillers.
-    first = min(count, max_messages) if where is _ALL else count
-    units = where_to.queue.units(offset, first)
-    if not units:
-        next_file = where_to.queue.units_per_file
-        return GetResult(
-            GetMessageStatus.OFFSET_FOUND_NULL, min(high, offset + next_file - offset % next_file), low, high
-        )
-    ext = where_to.queue.ext
+    asked = max_messages if where is _ALL else most
+    begun = _begin(find, offset, asked)
+    if isinstance(begun, GetResult):
+        return begun
+    (queue, low, high), units = begun
+    count = min(high - offset, most)
+    first = min(count, asked)
+    ext = queue.ext
     if where is _ALL and ext is None and first == max_messages:
-        messages = _take_all(log, where_to.queue, offset, units, max_messages, limits.max_bytes)
+        messages = _take_all(log, queue, offset, units, max_messages, limits.max_bytes)
         if len(messages) == max_messages:
             return GetResult(GetMessageStatus.FOUND, offset + max_messages, low, high, messages)
-    found = _Collector(log, where_to.queue, max_messages, limits.max_bytes, where)
+    found = _Collector(log, queue, max_messages, limits.max_bytes, where)
     if ext is not None or (isinstance(where, TagExpression) and where.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]):
-        stored = b"" if prefilter is None else where_to.queue.stored_units(offset, count)
-        found.use_ext(units, stored, ext, prefilter)
+        stored = b"" if prefilter is None else queue.stored_units(offset, first)
+        found.use_ext(units, stored, ext, prefilter if len(stored) == len(units) else None)
     looked_at = found.collect(offset, units)
     if looked_at == first < count and len(found.messages) < max_messages:
-        looked_at += found.collect(offset + first, where_to.queue.units(offset + first, count - first))
+        looked_at += found.collect(offset + first, queue.units(offset + first, count - first))
     return GetResult(found.status, offset + looked_at, low, high, found.messages)
 
 
@@ -133,6 +136,32 @@ def _take_all(log: LogReader, queue: UnitSource, offset: int, units: bytes, coun
             units, 0, offset, data, span[0], topic, queue.queue_id, None, (), count, max_bytes, messages, Record
         )
     return messages
+
+
+def _begin(find: Finder, offset: int, count: int) -> GetResult | tuple[QueueRange, bytes]:
+    """The queue with up to ``count`` units from ``offset`` on, or the answer when no message can be there."""
+    missed_from = -1
+    while (where_to := find()) is not None:
+        beyond = outside(offset, where_to.min_offset, where_to.max_offset)
+        if beyond is not None:
+            return GetResult(*beyond, where_to.min_offset, where_to.max_offset)
+        if where_to.min_offset == missed_from:
+            raise missing_file(where_to.queue, offset)
+        units = where_to.queue.units(offset, min(where_to.max_offset - offset, count))
+        if units:
+            return where_to, units
+        missed_from = where_to.min_offset  # expiry moves a queue's beginning before it removes a file
+    return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+
+
+def missing_file(queue: UnitSource, offset: int) -> errors.CorruptFileError:
+    """The error for a queue whose file with ``offset`` is gone although its messages have not expired."""
+    return errors.CorruptFileError(
+        f"message {offset} of queue {queue.topic}/{queue.queue_id} has no unit: a consume queue file is missing",
+        path=getattr(queue, "directory", None),
+        offset=offset,
+        hint="mqstore check lists all damage; opening the store anew or mqstore rebuild builds the queue from the log",
+    )
 
 
 def outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | None:
@@ -264,7 +293,7 @@ class _Collector:
             self.status = GetMessageStatus.FOUND
 
     def _check_gone(self, unit: QueueUnit, offset: int) -> None:
-        """A record that is not there has expired with its file; anything else is damage and must not be passed over."""
+        """A record before the log's beginning has expired; anything else is damage and must not be passed over."""
         here = f"message {offset} of queue {self._queue.topic}/{self._queue.queue_id}"
         if unit.is_pre_blank:
             return
@@ -274,11 +303,11 @@ class _Collector:
                 found=tuple(unit),
                 hint="mqstore rebuild builds the queues from the log; the next message is at the next offset",
             )
-        entry = self._log.entry_at(unit.physical_offset)
-        if entry is not None:
+        entry = self._log.entry_at(unit.physical_offset)  # which lists the files anew where none is known
+        if entry is not None or unit.physical_offset >= self._log.min_offset:
             raise errors.CorruptRecordError(
                 f"{here} cannot be read: no record where its unit points",
-                path=entry.path,
+                path=None if entry is None else entry.path,
                 offset=unit.physical_offset,
                 found=tuple(unit),
                 hint="mqstore check tells what is damaged; the next message is at the next offset",

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from mqstore import errors
 from mqstore.layout import constants as c
+from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record, record_size
 from mqstore.store.commit_log import Pending
 from mqstore.store.consume_queue import ConsumeQueue
@@ -22,6 +23,7 @@ from mqstore.store.dispatch import QueueTable
 from mqstore.store.log_reader import LogReader
 from mqstore.store.paths import is_legal_topic
 from mqstore.store.putting import Putting
+from mqstore.store.reading import missing_file
 from mqstore.store.settings import Settings
 from mqstore.store.writer import MAX_QUEUE_ID
 
@@ -79,7 +81,7 @@ class ScheduleService:
 
         Raises:
             DiskFullError, NotWritableError: the log took no message; what was delivered before is noted.
-            CorruptRecordError, StoreIOError: a level could not be read; the others were delivered all the same.
+            CorruptFileError, StoreIOError: a level could not be read; the others were delivered all the same.
         """
         delivered, failure = 0, None
         with self._guard:
@@ -102,24 +104,25 @@ class ScheduleService:
         while offset < queue.max_offset and not self._stop.is_set():
             unit = queue.unit(offset)
             if unit is None:
-                break
+                if offset < queue.min_offset:
+                    break  # expired just now
+                raise missing_file(queue, offset)
             # A due time further away than the whole delay comes from another table of levels, or from another clock
             # than the one by which the newest record was stored, which never goes back.
             furthest_ms = max(now_ms, self._putting.last_timestamp_ms) + delay_ms
             due_ms = now_ms if unit.tags_code > furthest_ms else unit.tags_code
             if due_ms > now_ms:
                 break
-            delivered += self._deliver(queue, offset)
+            delivered += self._deliver(queue, offset, unit)
             offset += 1
             self._settings.set_delay_offset(level, offset)
         if offset != saved and not delivered:
             self._settings.set_delay_offset(level, offset)
         return delivered
 
-    def _deliver(self, queue: ConsumeQueue, offset: int) -> bool:
+    def _deliver(self, queue: ConsumeQueue, offset: int, unit: QueueUnit) -> bool:
         """Put the message at ``offset`` into its real queue; False for what cannot be delivered by anybody."""
-        unit = queue.unit(offset)
-        record = None if unit is None else self._log.record_at(unit.physical_offset, unit.size_bytes)
+        record = self._log.record_at(unit.physical_offset, unit.size_bytes)
         target = None if record is None else real_target(record)
         if record is None or target is None:
             _log.warning(

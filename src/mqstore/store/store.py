@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from mqstore import errors
 from mqstore.findings import Finding
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
-from mqstore.status import BoundaryType, GetMessageStatus
+from mqstore.status import BoundaryType
 from mqstore.store import arguments, reading, view
 from mqstore.store.arguments import check_count, check_long, check_queue, check_whole, check_window
 from mqstore.store.check import check_store
@@ -209,19 +210,16 @@ class Store(Upkeep):
 
         Raises:
             UsageError: ``max_messages`` or ``where`` cannot be meant.
+            CorruptRecordError, CorruptFileError: the next message is damaged, or the file with its unit is missing.
             StoreIOError: the files could not be read.
         """
         self._check_open()
         expression = reading.parse_filter(where)
         arguments.check_get(topic, queue_id, offset, max_messages)
         start_ns = time.monotonic_ns()
-        queue = self._engine.queues.find(topic, queue_id)
-        if queue is None:
-            self._statistics.note_get(0)
-            return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        here = reading.QueueRange(queue, queue.min_offset, queue.max_offset)
         prefilter = self._prefilter(group, topic, expression) if group is not None else None
-        result = reading.get_messages(self.log, here, offset, max_messages, expression, self._get_limits, prefilter)
+        find = functools.partial(self._find, topic, queue_id)
+        result = reading.get_messages(self.log, find, offset, max_messages, expression, self._get_limits, prefilter)
         self._statistics.note_get(len(result.messages), time.monotonic_ns() - start_ns)
         return result
 
@@ -236,12 +234,15 @@ class Store(Upkeep):
         self._check_open()
         names = check_columns(columns)
         arguments.check_get(topic, queue_id, offset, max_messages)
-        queue = self._engine.queues.find(topic, queue_id)
-        here = None if queue is None else reading.QueueRange(queue, queue.min_offset, queue.max_offset)
         start_ns = time.monotonic_ns()
-        result = get_table(self.log, here, offset, max_messages, names)
+        find = functools.partial(self._find, topic, queue_id)
+        result = get_table(self.log, find, offset, max_messages, names)
         self._statistics.note_get(result.table.num_rows, time.monotonic_ns() - start_ns)
         return result
+
+    def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
+        queue = self._engine.queues.find(topic, queue_id)
+        return None if queue is None else reading.QueueRange(queue, queue.min_offset, queue.max_offset)
 
     def _prefilter(self, group: str, topic: str, expression: reading.Filter) -> Prefilter | None:
         bits = self._engine.filter_bits

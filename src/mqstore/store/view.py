@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank, Record
 from mqstore.layout.sql92 import SqlExpression
-from mqstore.status import BoundaryType, GetMessageStatus
+from mqstore.status import BoundaryType
 from mqstore.store import reading
 from mqstore.store.arguments import check_count, check_get, check_long, check_queue, check_window
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
@@ -165,7 +166,11 @@ class StoreView:
         return sorted({topic for topic, _ in self._list_queues()})
 
     def units(self, topic: str, queue_id: int, begin: int | None = None, end: int | None = None) -> Iterator[QueueUnit]:
-        """The queue's units from offset ``begin`` to ``end``, both clamped to its range; none of a missing queue."""
+        """The queue's units from offset ``begin`` to ``end``, both clamped to its range; none of a missing queue.
+
+        Raises:
+            CorruptFileError: a file of the queue is missing, and expiry has not removed it.
+        """
         where = self._find(topic, queue_id)
         if where is None:
             return
@@ -174,12 +179,11 @@ class StoreView:
         while offset < last:
             data = where.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
             if not data:
-                raise errors.CorruptFileError(
-                    "a consume queue file is missing",
-                    path=self.paths.queue(topic, queue_id),
-                    offset=offset,
-                    hint="mqstore check lists all damage; mqstore rebuild builds the queues anew",
-                )
+                now = self._find(topic, queue_id)  # its writer may have removed what has expired, or the whole queue
+                if now is not None and now.min_offset <= offset:
+                    raise reading.missing_file(now.queue, offset)
+                where, offset = (now, now.min_offset) if now is not None else (where, last)
+                continue
             for unit in iter_units(data):
                 yield unit
                 offset += 1
@@ -195,10 +199,8 @@ class StoreView:
         """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
         expression = reading.parse_filter(where)
         check_get(topic, queue_id, offset, max_messages)
-        found = self._find(topic, queue_id)
-        if found is None:
-            return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-        return reading.get_messages(self.log, found, offset, max_messages, expression, reading.GetLimits())
+        find = functools.partial(self._find, topic, queue_id)
+        return reading.get_messages(self.log, find, offset, max_messages, expression, reading.GetLimits())
 
     def get_table(
         self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = DEFAULT_ROWS, columns: Names = None
@@ -206,8 +208,8 @@ class StoreView:
         """The same as rows of an Arrow table; see :meth:`mqstore.Store.get_table`."""
         names = check_columns(columns)
         check_get(topic, queue_id, offset, max_messages)
-        found = self._find(topic, queue_id)
-        return get_table(self.log, found, offset, max_messages, names)
+        find = functools.partial(self._find, topic, queue_id)
+        return get_table(self.log, find, offset, max_messages, names)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
