@@ -76,11 +76,14 @@ class QueueTable:
         """Know ``queue`` no more; its next message makes it anew."""
         del self._queues[queue.topic, queue.queue_id]
         rest = {number: one for number, one in self._of_topic[queue.topic].items() if one is not queue}
-        self._of_topic[queue.topic] = rest
+        if rest:
+            self._of_topic[queue.topic] = rest
+        else:
+            del self._of_topic[queue.topic]
 
     def all(self) -> list[ConsumeQueue]:
         """Every queue, ordered by topic and id."""
-        return [self._queues[key] for key in sorted(self._queues)]
+        return [queue for _, queue in sorted(self._queues.copy().items())]  # others may come and go meanwhile
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of one topic, ordered by id."""
@@ -196,10 +199,18 @@ class Dispatcher:
                 queue.queue_id,
             )
 
-    def forget(self, queue: ConsumeQueue) -> None:
-        """Take ``queue`` out of the table between two chunks, so that nothing is put into it any more."""
+    def remove(self, queue: ConsumeQueue, is_needless: Callable[[ConsumeQueue], bool]) -> bool:
+        """Remove ``queue`` with its files, if it ``is_needless`` between two chunks; its next message makes it anew.
+
+        Raises:
+            StoreIOError: a file could not be removed; nothing is put into the queue any more all the same.
+        """
         with self._guard:
+            if not is_needless(queue):
+                return False
             self._queues.remove(queue)
+            queue.destroy()  # in here, or it could take the first file of the queue that is made anew
+            return True
 
     def snapshot(self) -> Dispatched:
         """What has been dispatched at one moment between two chunks."""

@@ -108,6 +108,7 @@ class Putting:
 
     def _put_rows(self, rows: Rows) -> PutTableResult:
         total, first, done = rows.left, self._tail.end_offset, 0
+        self._make_all_known(rows)
         while done < rows.columns.size:
             try:
                 done = self._commit_log.append_rows(rows, done)
@@ -115,13 +116,15 @@ class Putting:
                 error.offset = done  # rows before it are stored
                 raise
             self._on_appended()
-        for topic, queues in zip(rows.topics, rows.queue_counts, strict=True):
-            self._settings.ensure_topic(topic, queues, self.config)
-            self._tail.queue_counts[topic] = self._settings.queue_count(topic, self.config)
+        self._make_all_known(rows)  # rows may have named queues beyond those that there were
         end = self._tail.end_offset
         is_safe = not self._is_sync or self._flush.wait_for(end)
         status = PutMessageStatus.PUT_OK if is_safe else PutMessageStatus.FLUSH_DISK_TIMEOUT
         return PutTableResult(status, done, total, first, end)
+
+    def _make_all_known(self, rows: Rows) -> None:
+        for topic, queues in zip(rows.topics, rows.queue_counts, strict=True):
+            self._make_known(topic, queues)
 
     def _put_rows_plainly(self, messages: list[Message]) -> PutTableResult:
         """Put rows one by one; all are looked at before the first is stored."""
@@ -139,9 +142,9 @@ class Putting:
         Raises as :meth:`mqstore.Store.put`, except for limits of messages.
         """
         pending = self._with_further_queues(pending)
+        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self.config)
         (place,) = self._commit_log.append([pending])
         self._on_appended()
-        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self.config)
         return _result(pending, place)
 
     def checked_queue(self, message: Message) -> int:
@@ -173,15 +176,19 @@ class Putting:
         return self._append(messages, [self._prepare(message, number) for number, message in enumerate(messages)])
 
     def _append(self, messages: Sequence[Message], pending: list[Pending]) -> list[PutResult]:
+        for message, one in zip(messages, pending, strict=True):
+            self._make_known(message.topic, one.target_queue_id + 1)
         appended = self._commit_log.append(pending)
         self._on_appended()
-        for message, one in zip(messages, pending, strict=True):
-            self._settings.ensure_topic(message.topic, one.target_queue_id + 1, self.config)
-            self._tail.queue_counts[message.topic] = self._settings.queue_count(message.topic, self.config)
         results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
         if self._is_sync and any(message.wait_store_msg_ok for message in messages):
             return self._when_flushed(results)
         return results
+
+    def _make_known(self, topic: str, queues: int) -> None:
+        """Before the first message is stored: the queues of unknown topics may be removed at any time."""
+        self._settings.ensure_topic(topic, queues, self.config)
+        self._tail.queue_counts[topic] = self._settings.queue_count(topic, self.config)
 
     def _when_flushed(self, results: list[PutResult]) -> list[PutResult]:
         """Wait for the sync that covers the last of ``results``; another status for all when it takes too long."""
@@ -207,7 +214,7 @@ class Putting:
         return pending._replace(further=further_queues(pending.fields, self._multi))
 
     def _choose_queue(self, message: Message) -> int:
-        """The queue asked for, or the topic's next in turn. The topic's settings change only once it is stored."""
+        """The queue asked for, or the topic's next in turn; the topic's settings change once all is checked."""
         queues = self._settings.queue_count(message.topic, self.config)
         if message.queue_id is not None:
             return message.queue_id

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from mqstore.store.arguments import check_long, check_seconds
-from mqstore.store.cleaning import expired_queues, remove_queues, unused_queues
+from mqstore.store.cleaning import info_of, is_expired, is_unused, remove_queues
 from mqstore.store.config import StoreConfig
 from mqstore.store.engine import Engine
 from mqstore.store.expiry import ExpiryReport
@@ -50,7 +50,7 @@ class Upkeep:
         """Every queue (of ``topic``) with its range, ordered by topic and id."""
         self._check_open()
         found = self._engine.queues.all() if topic is None else self._engine.queues.of_topic(topic)
-        return [QueueInfo(one.topic, one.queue_id, one.min_offset, one.max_offset) for one in found]
+        return [info_of(one) for one in found]
 
     @property
     def min_physical_offset(self) -> int:
@@ -127,15 +127,13 @@ class Upkeep:
 
     def clean_expired_queues(self) -> list[QueueInfo]:
         """Remove the files of queues whose messages have all expired, and say which; raises as :meth:`expire`."""
-        found = expired_queues(self.queues())
-        remove_queues(self._engine, found)
-        return found
+        self._check_open()
+        return remove_queues(self._engine, is_expired)
 
     def clean_unused_topics(self) -> list[QueueInfo]:
         """Remove the queues of topics that are not in ``topics.json``, and say which; raises as :meth:`expire`."""
-        found = unused_queues(self.queues(), self.settings.topics)
-        remove_queues(self._engine, found)
-        return found
+        self._check_open()
+        return remove_queues(self._engine, lambda queue: is_unused(queue, self.settings.topics))
 
     def flush(self) -> None:
         """Force everything to the device now: log, queues, index, checkpoint and settings.

@@ -15,7 +15,7 @@ from mqstore.cli.mqadmin.options import InPlace
 from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output, size_text
 from mqstore.files.directories import used_ratio
-from mqstore.store.cleaning import expired_queues, unused_queues
+from mqstore.store.cleaning import is_expired, is_unused
 from mqstore.store.message import QueueInfo
 from mqstore.store.opening import open_store
 from mqstore.store.store import Store
@@ -71,29 +71,29 @@ def delete_expired_commit_log(
 
 def clean_expired_cq(store: StorePath, in_place: InPlace = False, format: FormatOption = Format.text) -> int:
     """Remove the queues whose messages have all expired with the log's old files."""
-    return _clean(store, in_place, format, lambda view: expired_queues(view.queues()), Store.clean_expired_queues)
+    return _clean(store, in_place, format, lambda view: is_expired, Store.clean_expired_queues)
 
 
 def clean_unused_topic(store: StorePath, in_place: InPlace = False, format: FormatOption = Format.text) -> int:
     """Remove the queues of topics that are not in topics.json any more; their records stay until they expire."""
-    return _clean(
-        store,
-        in_place,
-        format,
-        lambda view: unused_queues(view.queues(), view.settings.topics),
-        Store.clean_unused_topics,
-    )
+
+    def judge(view: StoreView) -> Callable[[QueueInfo], bool]:
+        topics = view.settings.topics
+        return lambda queue: is_unused(queue, topics)
+
+    return _clean(store, in_place, format, judge, Store.clean_unused_topics)
 
 
 def _clean(
     store: Path,
     in_place: bool,
     format: Format,
-    look: Callable[[StoreView], list[QueueInfo]],
+    judge: Callable[[StoreView], Callable[[QueueInfo], bool]],
     clean: Callable[[Store], list[QueueInfo]],
 ) -> int:
     with StoreView(store) as view:  # also for what is no store: it is not made one
-        found = look(view)
+        is_needless = judge(view)
+        found = [one for one in view.queues() if is_needless(one)]
     if in_place:
         with open_store(store, schedule_message_enable=False) as opened:
             found = clean(opened)
