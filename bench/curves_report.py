@@ -44,17 +44,18 @@ def report(results: dict[str, Any]) -> str:
     lines = [
         "# How costs grow",
         "",
-        f"{results['machine']}; stores on {results['file_system']}. {ABOUT}",
+        f"{results['machine']}; stores on {results['file_system']}.",
+        ABOUT,
         "Medians over the rounds of a point (lowest to highest), in each of which everyone is measured once, one after",
         "the other. Ratios of medians; above 1 mqstore is better.",
     ]
     for name, (title, axis, figures) in SHOWN.items():
         if points := results["series"].get(name):
             lines += ["", f"## {title}", "", *_table(points, axis, figures)]
-    lines += [
-        "", "## Memory", "", "MiB at the end of the process, medians: its own, and pages of mapped files.", "",
-        *_memory_table(results["series"]),
-    ]  # fmt: skip
+    memory = _memory_table(results["series"])
+    if len(memory) > 2:
+        lines += ["", "## Memory", "", "MiB while the store is open, medians: of the process, and of mapped files."]
+        lines += ["", *memory]
     failures = {
         f"- {name}, {point['x']:g}: {who}: {cell['failed']}"
         for name, points in results["series"].items()
@@ -101,26 +102,24 @@ def _ratio(own: list[float], theirs: list[float], key: str) -> str:
 
 
 def _memory_table(series: dict[str, list[dict[str, Any]]]) -> list[str]:
-    lines = ["| | who | own at the start | own at the end | of files |", "|---|---|---:|---:|---:|"]
+    """Of points at which both were looked at while their stores were open."""
+    lines = ["| | who | own at the start | own | of files |", "|---|---|---:|---:|---:|"]
     for name, points in series.items():
-        axis = SHOWN[name][1]
         for point in points:
             for who, cells in point["cells"].items():
-                kept = [cell["resident_kib"] for cell in cells if cell.get("resident_kib")]
-                if not kept:
+                key = "open_kib" if who == "mqstore" else "resident_kib"
+                held = [cell[key] for cell in cells if cell.get(key)]
+                if not held or not values(point, "mqstore", "open_kib"):
                     continue
-                after = [one.get("after", one) for one in kept]
-                before = [one["before"]["RssAnon"] for one in kept if "before" in one]
-                figures = [
-                    _mib(before) if before else "", _mib([one["RssAnon"] for one in after]),
-                    _mib([one["RssFile"] for one in after]),
-                ]  # fmt: skip
-                lines.append(f"| {name}: {number(point['x'])} {axis} | {who} | " + " | ".join(figures) + " |")
+                start = [cell["resident_kib"]["before"]["RssAnon"] for cell in cells if who == "mqstore"]
+                figures = [_mib(start), *(_mib([one[kind] for one in held]) for kind in ("RssAnon", "RssFile"))]
+                where = f"{name}: {number(point['x'])} {SHOWN[name][1]}"
+                lines.append(f"| {where} | {who} | " + " | ".join(figures) + " |")
     return lines
 
 
 def _mib(kib: list[int]) -> str:
-    return f"{statistics.median(kib) / 1024:,.0f}"
+    return f"{statistics.median(kib) / 1024:,.0f}" if kib else ""
 
 
 def draw(results: dict[str, Any], path: Path) -> bool:

@@ -58,7 +58,8 @@ def test_curves(tmp_path: Path, load) -> None:  # type: ignore[no-untyped-def]
     assert not any("failed" in cell for points in results["series"].values() for cell in points[0]["cells"]["mqstore"])
     text = (tmp_path / "results" / "curves.md").read_text()
     assert "## Puts of larger bodies" in text
-    assert "| bodies: 1,024 bytes | mqstore | " in text
+    if Path("/proc/self/status").exists():
+        assert "| bodies: 1,024 bytes | mqstore | " in text
     assert (tmp_path / "results" / "curves.svg").read_text().startswith("<?xml")
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 

@@ -1,7 +1,8 @@
 """What is measured on a store: each function does one kind of work and gives its figures.
 
 All of them take the store's directory and how many messages there are to be. ``fill`` prepares a directory, which the
-readers and ``open_store`` want; the others begin with an empty one. Rates are messages a second.
+readers and ``open_store`` want; the others begin with an empty one. Rates are messages a second; ``open_kib`` is what
+memory the process holds while the store is still open.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import mqstore
 from mqstore import Message, Store, errors
+from mqstore.bench.machine import resident_kib
 
 Figures = dict[str, Any]
 
@@ -81,7 +83,8 @@ def put(
             seconds = run_threads(produce, threads)
             store.wait_dispatched()
             dispatched_s = time.perf_counter() - followers.started
-    figures = {"per_second": count / seconds, "dispatched_per_second": count / dispatched_s}
+        figures: Figures = {"open_kib": resident_kib()}
+    figures |= {"per_second": count / seconds, "dispatched_per_second": count / dispatched_s}
     if nanos is not None:
         figures |= percentiles(nanos)
     if consumers:
@@ -235,7 +238,8 @@ def open_store(directory: Path, count: int) -> Figures:
         seconds = time.perf_counter() - started
         if store.max_offset(TOPIC, 0) < count:
             raise errors.StoreIOError("messages are missing", expected=count, found=store.max_offset(TOPIC, 0))
-    return {"per_second": count / seconds, "seconds": seconds}
+        held = resident_kib()
+    return {"per_second": count / seconds, "seconds": seconds, "open_kib": held}
 
 
 def get(directory: Path, count: int) -> Figures:
@@ -248,7 +252,8 @@ def get(directory: Path, count: int) -> Figures:
                 found += len(result.messages)
                 offset = result.next_offset
             seconds = time.perf_counter() - started
-    return _all_found(found, count) | {"per_second": found / seconds}
+        held = resident_kib()
+    return _all_found(found, count) | {"per_second": found / seconds, "open_kib": held}
 
 
 def get_table(directory: Path, count: int) -> Figures:
