@@ -88,6 +88,7 @@ class AsyncStore:
         self.store = store
         self._writer = writer
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="mqstore-aio")
+        self._closed = False
 
     async def put(self, message: Message) -> PutResult:
         """As :meth:`mqstore.Store.put`."""
@@ -104,6 +105,10 @@ class AsyncStore:
     async def set_max_message_size(self, size_bytes: int) -> None:
         """Set :attr:`mqstore.Store.max_message_size`, for what is put from here on; raises as it does."""
         await _call(self._writer, setattr, self.store, "max_message_size", size_bytes)
+
+    async def create_topic(self, topic: str, queues: int | None = None) -> int:
+        """As :meth:`mqstore.Store.create_topic`."""
+        return await _call(self._writer, self.store.create_topic, topic, queues)
 
     async def get(
         self,
@@ -139,7 +144,10 @@ class AsyncStore:
         return AsyncConsumer(await _opened(_submit(self._readers, self.store.consumer, group, topic, where, **named)))
 
     async def close(self) -> None:
-        """As :meth:`mqstore.Store.close`, after everything put so far."""
+        """As :meth:`mqstore.Store.close`, after everything put so far. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             await _call(self._writer, self.store.close)
         finally:

@@ -92,10 +92,11 @@ class ForgetfulDisk:
             here = source / name
             if chosen == now.get(name) and here.is_dir():
                 self._make(here, target / name, rng)
-            elif not (chosen == now.get(name) or chosen in self._contents):
-                continue  # a directory that is gone
-            else:
-                current = here.read_bytes() if chosen == now.get(name) else self._contents[chosen]
+                continue
+            current = _read(here) if chosen == now.get(name) else None
+            if current is None:
+                current = self._contents.get(chosen)
+            if current is not None:  # else a directory that is gone, or a file that was never synced
                 (target / name).write_bytes(_mix(self._contents.get(chosen, b""), current, rng))
 
 
@@ -120,6 +121,14 @@ def _listing(directory: Path) -> dict[str, int]:
             return {entry.name: entry.inode() for entry in entries}
     except FileNotFoundError:
         return {}
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a file; None when another thread has renamed or removed it since it was listed."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _mix(safe: bytes, current: bytes, rng: random.Random) -> bytes:

@@ -39,6 +39,21 @@ def test_odd_fields_of_messages_are_stored_or_refused(tmp_path: Path, name: str)
         assert running.check() == []
 
 
+@pytest.mark.parametrize("odd", [None, 5, "x", b"x", ("T", b"x"), {}, object()])
+def test_what_is_no_message_is_refused(tmp_path: Path, odd: Any) -> None:
+    with open_small(tmp_path / "s") as running:
+        for call in (running.put, lambda one: running.put_batch([one]), lambda one: running.transaction("p", one)):
+            with pytest.raises(UsageError):
+                call(odd)
+        for call in (running.message_by_id, lambda one: running.query("T", one), lambda one: running.query(one, "k")):
+            if not isinstance(odd, str):
+                with pytest.raises(UsageError):
+                    call(odd)
+        with pytest.raises(UsageError):
+            running.put_batch(object())  # type: ignore[arg-type]
+        assert running.queues() == []
+
+
 def test_odd_arguments_are_refused(store: Path) -> None:
     """The numbers that lead into files: not one of the odd values passes for an offset, a queue or a time."""
     with mqstore.open(store, **SIZES) as running, mqstore.inspect(store) as view:

@@ -63,6 +63,7 @@ class FilePool:
         self._doomed: list[_Slot] = []
         self._lent: dict[str, MappedFile] = {}  # by the path's text: two paths are compared in Python, texts are not
         self._remote = RemoteFiles()
+        self._closed = False
 
     @contextlib.contextmanager
     def descriptor(self, path: Path) -> Iterator[int]:
@@ -159,9 +160,10 @@ class FilePool:
                 self._retire(slot)
 
     def close(self) -> None:
-        """Close every file that is not in use, and the others when their user is done."""
+        """Close every file that is not in use, and the others when their user is done; nothing is opened any more."""
         self._remote.close()
         with self._lock:
+            self._closed = True
             slots = list(self._open.values())
             self._open.clear()
             for slot in slots:
@@ -171,6 +173,7 @@ class FilePool:
         with self._lock:
             slot = self._open.get(path)
             if slot is None:
+                self._check_open(path)
                 slot = _Slot(self._open_file(path))
                 self._open[path] = slot
                 self._evict()
@@ -178,6 +181,10 @@ class FilePool:
                 self._open.move_to_end(path)
             slot.users += 1
             return slot
+
+    def _check_open(self, path: Path) -> None:
+        if self._closed:
+            raise errors.StoreClosedError("read after closing", path=path, hint="open the store again")
 
     def _open_file(self, path: Path) -> int:
         try:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from mqstore import errors
 from mqstore.files.remote import RemotePath, as_path
 from mqstore.layout.constants import INT_MAX, LONG_MAX
+
+_T = TypeVar("_T")
 
 INT_MIN: Final = -INT_MAX - 1
 LONG_MIN: Final = -LONG_MAX - 1
@@ -54,6 +57,23 @@ def check_seconds(name: str, value: object) -> None:
         raise errors.UsageError(
             f"no such {name}", expected="0 or more", found=repr(value)[:80], hint="give seconds, or None for no limit"
         )
+
+
+def as_list(name: str, values: Iterable[_T]) -> list[_T]:
+    """The values as a list; UsageError for what gives none."""
+    try:
+        return list(values)
+    except TypeError:
+        raise errors.UsageError(
+            f"{name} are none", expected="a sequence", found=repr(values)[:80], hint="give a list"
+        ) from None
+
+
+def check_texts(**values: object) -> None:
+    """Raise UsageError unless every value is text; the names are for the message."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise errors.UsageError(f"{name} is not text", expected="str", found=repr(value)[:80], hint="give a str")
 
 
 def check_queue(topic: object, queue_id: object) -> None:

@@ -149,6 +149,7 @@ class Putting:
 
     def checked_queue(self, message: Message) -> int:
         """The queue that ``message`` would go to; raises as :meth:`put` for one that would be refused."""
+        _check_type(message)
         return self._prepare(message, 0).target_queue_id
 
     def _put_timed(self, messages: Sequence[Message]) -> list[PutResult]:
@@ -171,8 +172,7 @@ class Putting:
     def _put_plainly(self, messages: Sequence[Message]) -> list[PutResult]:
         """Put what the log's tail does not take by itself, or find out what is wrong with it."""
         for message in messages:
-            if not isinstance(message, Message):
-                raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)
+            _check_type(message)
         return self._append(messages, [self._prepare(message, number) for number, message in enumerate(messages)])
 
     def _append(self, messages: Sequence[Message], pending: list[Pending]) -> list[PutResult]:
@@ -235,3 +235,8 @@ def _result(pending: Pending, place: Appended) -> PutResult:
         place.size_bytes,
         place.store_timestamp_ms,
     )
+
+
+def _check_type(message: object) -> None:
+    if not isinstance(message, Message):
+        raise errors.UsageError("not a message", expected="mqstore.Message", found=type(message).__name__)

@@ -82,6 +82,8 @@ class ScheduleService:
         Raises:
             DiskFullError, NotWritableError: the log took no message; what was delivered before is noted.
             CorruptFileError, StoreIOError: a level could not be read; the others were delivered all the same.
+
+        A message whose record is damaged or gone is passed over, with a warning to the log: no attempt can deliver it.
         """
         delivered, failure = 0, None
         with self._guard:
@@ -129,7 +131,7 @@ class ScheduleService:
                 "delayed message %d of level %d cannot be delivered: %s",
                 offset,
                 queue.queue_id + 1,
-                "no record is there" if record is None else "it does not say where to",
+                "its record is damaged or gone" if record is None else "it does not say where to",
             )
             return False
         topic, queue_id = target

@@ -170,27 +170,31 @@ class Settings:
             raise errors.MessageIllegalError(
                 "unknown topic, and topics are not created by themselves",
                 found=topic,
-                hint="create it in topics.json, or set auto_create_topic_enable",
+                hint="Store.create_topic makes it known, or set auto_create_topic_enable",
             )
         return 1 if has_one_queue(topic) else config.default_topic_queue_nums
 
     def ensure_topic(self, topic: str, queues: int, config: StoreConfig) -> None:
         """Make sure that ``topic`` is known and has at least ``queues`` queues."""
         known = self._topics.get().topics.get(topic)
-        if known is None or known.write_queue_nums < queues:
-            with self._guard:
-                self._add_topic(topic, queues, config)
-
-    def _add_topic(self, topic: str, queues: int, config: StoreConfig) -> None:
-        file = self._topics.get()
-        known = file.topics.get(topic)
         if known is None:
-            count = max(queues, 1 if has_one_queue(topic) else config.default_topic_queue_nums)
-            known = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+            self.create_topic(topic, max(queues, 1 if has_one_queue(topic) else config.default_topic_queue_nums))
         elif known.write_queue_nums < queues:
-            known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
-        version = file.data_version.next(time.time_ns() // 1_000_000)
-        self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
+            self.create_topic(topic, queues)
+
+    def create_topic(self, topic: str, queues: int) -> int:
+        """Make ``topic`` known with ``queues`` queues; one that is known gets as many if it has fewer.
+
+        Returns how many it has now.
+        """
+        with self._guard:
+            file = self._topics.get()
+            known = file.topics.get(topic) or TopicConfig(topic_name=topic, read_queue_nums=0, write_queue_nums=0)
+            if known.write_queue_nums < queues:
+                known = replace(known, write_queue_nums=queues, read_queue_nums=max(queues, known.read_queue_nums))
+                version = file.data_version.next(time.time_ns() // 1_000_000)
+                self._topics.put(replace(file, topics={**file.topics, topic: known}, data_version=version))
+            return known.write_queue_nums
 
     def set_retry_max_times(self, group: str, times: int) -> None:
         """How often a message is given to ``group`` again before it goes to the dead letters."""

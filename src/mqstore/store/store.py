@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.findings import Finding
+from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType
 from mqstore.store import arguments, reading, view
-from mqstore.store.arguments import check_count, check_long, check_queue, check_whole, check_window
+from mqstore.store.arguments import check_count, check_long, check_queue, check_texts, check_whole, check_window
 from mqstore.store.check import check_store
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
@@ -87,7 +88,7 @@ class Store(Upkeep):
         :meth:`put`; an error names the place of the message concerned.
         """
         self._check_open()
-        return self._putting.put_batch(list(messages))
+        return self._putting.put_batch(arguments.as_list("messages", messages))
 
     def put_table(self, table: pa.Table | pa.RecordBatch) -> PutTableResult:
         """Store every row of an Arrow table as a message, in order, without a Python object for each.
@@ -153,7 +154,8 @@ class Store(Upkeep):
             timeout_s: iterating ends when nothing came for so many seconds; None is never.
 
         Raises:
-            UsageError: a name that cannot be used, or an argument that cannot be meant.
+            UsageError: a group's name that cannot be used, or an argument that cannot be meant.
+            MessageIllegalError: no topic can have this name.
         """
         self._check_open()
         return Consumer(
@@ -172,12 +174,14 @@ class Store(Upkeep):
 
         Nothing happens unless ``enable_consume_queue_ext`` and ``enable_calc_filter_bit_map`` are on.
         """
+        self._check_open()
         bits = self._engine.filter_bits
         if bits is not None and self.config.enable_calc_filter_bit_map:
             bits.register(group, topic, where)
 
     def unsubscribe(self, group: str, topic: str) -> None:
         """Nobody of ``group`` reads ``topic`` by a condition any more."""
+        self._check_open()
         if self._engine.filter_bits is not None:
             self._engine.filter_bits.unregister(group, topic)
 
@@ -263,10 +267,11 @@ class Store(Upkeep):
             max_messages: how many at most, the newest; None is ``max_msgs_num_batch``.
 
         Raises:
-            UsageError: the window ends before it begins.
+            UsageError: the window ends before it begins, or an argument cannot be meant.
             CorruptFileError, StoreIOError: the index could not be looked at, which is not the same as "none".
         """
         self._check_open()
+        check_texts(topic=topic, key=key)
         check_window(begin, end)
         limit = self.config.max_msgs_num_batch if max_messages is None else max_messages
         check_count(limit)
@@ -283,6 +288,7 @@ class Store(Upkeep):
         """
         check_queue(topic, queue_id)
         check_long("timestamp_ms", timestamp_ms)
+        where = view.parse_boundary(boundary)
         queue = self._engine.find_queue(topic, queue_id)
         if queue is None:
             return None
@@ -291,7 +297,7 @@ class Store(Upkeep):
             queue.min_offset,
             queue.max_offset,
             timestamp_ms,
-            view.parse_boundary(boundary),
+            where,
         )
 
     def message_at(self, physical_offset: int) -> Record | None:
@@ -305,19 +311,19 @@ class Store(Upkeep):
 
     def message_by_id(self, message_id: str) -> Record | None:
         """The message with this offset message id, or None; UsageError for text that is no such id."""
-        self._check_open()
-        return view.message_by_id(self.log, message_id)
+        check_texts(message_id=message_id)
+        return self.message_at(decode_message_id(message_id)[1])
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the first message still stored in a queue, 0 for a queue that is not there."""
         check_queue(topic, queue_id)
-        queue = self._engine.queues.find(topic, queue_id)
+        queue = self._engine.find_queue(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message of a queue, 0 for a queue that is not there."""
         check_queue(topic, queue_id)
-        queue = self._engine.queues.find(topic, queue_id)
+        queue = self._engine.find_queue(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def stats(self) -> list[QueueInfo]:
@@ -339,7 +345,8 @@ class Store(Upkeep):
         """Note that ``group`` has consumed the queue up to, not including, ``offset``; saved within seconds.
 
         Raises:
-            UsageError: the offset lies outside the queue, or a name cannot be used.
+            UsageError: the offset lies outside the queue, or a group's name cannot be used.
+            MessageIllegalError: no topic can have this name.
         """
         check_topic(topic)
         check_whole("queue", queue_id, 0, MAX_QUEUE_ID)
@@ -357,6 +364,7 @@ class Store(Upkeep):
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that ``group`` goes on from, or None when it never committed one."""
         self._check_open()
+        check_texts(group=group)
         check_queue(topic, queue_id)
         return self.settings.committed_offset(group, topic, queue_id)
 

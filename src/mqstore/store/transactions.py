@@ -112,13 +112,14 @@ class Transactions:
 
     def begin(self, producer_group: str, message: Message) -> Transaction:
         """Store ``message`` as a half message. Raises as :meth:`mqstore.Store.put`."""
+        queue_id = self._store.checked_queue(message)
         self._store.settings.ensure_group(producer_group)
         properties = {
             **message.properties,
             c.PROPERTY_TRAN_MSG: "true",
             c.PROPERTY_PGROUP: producer_group,
             c.PROPERTY_REAL_TOPIC: message.topic,
-            c.PROPERTY_REAL_QID: str(self._store.checked_queue(message)),
+            c.PROPERTY_REAL_QID: str(queue_id),
         }
         half = replace(
             message,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from mqstore.store.arguments import check_long, check_seconds
+from mqstore.store.arguments import check_long, check_seconds, check_whole
 from mqstore.store.cleaning import info_of, is_expired, is_unused, remove_queues
 from mqstore.store.config import StoreConfig
 from mqstore.store.engine import Engine
 from mqstore.store.expiry import ExpiryReport
 from mqstore.store.message import QueueInfo
 from mqstore.store.runtime_info import runtime_info
+from mqstore.store.writer import MAX_QUEUE_ID, check_topic
 
 
 class Upkeep:
@@ -45,6 +46,29 @@ class Upkeep:
     def max_message_size(self, size_bytes: int) -> None:
         self._check_open()
         self._engine.set_max_message_size(size_bytes)
+
+    def create_topic(self, topic: str, queues: int | None = None) -> int:
+        """Make a topic known before its first message; how many queues it has now. Saved within seconds.
+
+        Args:
+            topic: its name.
+            queues: how many queues it shall have; None is ``default_topic_queue_nums``. A topic that is known gets
+                as many if it has fewer. Queues are never taken away: messages may be in them.
+
+        Raises:
+            MessageIllegalError: no topic can have this name.
+            UsageError: no such number of queues.
+        """
+        self._check_open()
+        check_topic(topic)
+        number = self.config.default_topic_queue_nums if queues is None else queues
+        check_whole("number of queues", number, 1, MAX_QUEUE_ID + 1)
+        return self.settings.create_topic(topic, number)
+
+    def topics(self) -> list[str]:
+        """Names of all topics that are known or have a queue."""
+        self._check_open()
+        return sorted({*self.settings.topics, *(one.topic for one in self._engine.queues.all())})
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Every queue (of ``topic``) with its range, ordered by topic and id."""

@@ -21,7 +21,7 @@ from mqstore.layout.record import Blank, Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import BoundaryType
 from mqstore.store import reading
-from mqstore.store.arguments import check_count, check_get, check_long, check_queue, check_window
+from mqstore.store.arguments import check_count, check_get, check_long, check_queue, check_texts, check_window
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
@@ -139,7 +139,8 @@ class StoreView:
         Raises:
             UsageError: the text is no offset message id.
         """
-        return message_by_id(self.log, message_id)
+        check_texts(message_id=message_id)
+        return self.log.record_at(decode_message_id(message_id)[1])
 
     # -- queues
 
@@ -282,6 +283,7 @@ class StoreView:
         self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int = 64
     ) -> QueryResult:
         """Messages of ``topic`` by key; see :meth:`mqstore.Store.query`."""
+        check_texts(topic=topic, key=key)
         check_window(begin, end)
         check_count(max_messages)
         if self._from_log:
@@ -334,12 +336,6 @@ def check_is_store(paths: StorePaths) -> None:
             expected="commitlog/, consumequeue/ or checkpoint",
             hint="give the directory that holds commitlog/, or make a store with mqstore.open",
         )
-
-
-def message_by_id(log: LogReader, message_id: str) -> Record | None:
-    """The record that an offset message id names, or None when none starts there."""
-    _, physical_offset = decode_message_id(message_id)
-    return log.record_at(physical_offset)
 
 
 def store_time_of(log: LogReader, queue: reading.UnitSource, offset: int) -> int | None:
