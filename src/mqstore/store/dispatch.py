@@ -243,6 +243,7 @@ class DispatchService:
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._stopping = False
+        self._ended = False
         self._attempts = 0
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="mqstore-dispatch", daemon=True)
@@ -260,6 +261,9 @@ class DispatchService:
         """Wait until everything before ``physical_offset`` is dispatched.
 
         False when that took longer than ``timeout_s``; without one, as soon as an attempt failed: see ``failure``.
+
+        Raises:
+            StoreClosedError: the thread has ended before that.
         """
         attempts = self._attempts + 1  # the one going on now may have begun before what is asked for
         self.notify()
@@ -268,14 +272,25 @@ class DispatchService:
             gives_up = timeout_s is None and self.failure is not None and self._attempts > attempts
             return self._dispatcher.offset >= physical_offset or gives_up
 
-        with self._progress:
-            self._progress.wait_for(is_over, timeout_s)
-        return self._dispatcher.offset >= physical_offset
+        return self._wait(is_over, physical_offset, timeout_s)
 
     def wait_past(self, physical_offset: int, timeout_s: float) -> bool:
-        """Wait until something behind ``physical_offset`` is dispatched; False when that took longer."""
+        """Wait until something behind ``physical_offset`` is dispatched; False when that took longer.
+
+        Raises as :meth:`wait_for`.
+        """
+        return self._wait(lambda: self._dispatcher.offset > physical_offset, physical_offset + 1, timeout_s)
+
+    def _wait(self, is_over: Callable[[], bool], end: int, timeout_s: float | None) -> bool:
         with self._progress:
-            return self._progress.wait_for(lambda: self._dispatcher.offset > physical_offset, timeout_s)
+            self._progress.wait_for(lambda: is_over() or self._ended, timeout_s)
+            if self._ended and self._dispatcher.offset < end:
+                raise errors.StoreClosedError(
+                    "the store was closed before all was dispatched",
+                    offset=self._dispatcher.offset,
+                    hint="open it again: what is in the log and not in its queues comes into them then",
+                ) from self.failure
+        return self._dispatcher.offset >= end
 
     def stop(self) -> bool:
         """Dispatch what is left and end the thread; False when something could not be dispatched."""
@@ -286,6 +301,14 @@ class DispatchService:
         return self._dispatcher.offset >= self._end_offset()
 
     def _run(self) -> None:
+        try:
+            self._dispatch()
+        finally:
+            with self._progress:
+                self._ended = True
+                self._progress.notify_all()
+
+    def _dispatch(self) -> None:
         while True:
             self._wake.clear()
             stopping = self._stopping  # read after clearing: a stop that comes later sets the event again

@@ -136,6 +136,7 @@ class Transactions:
 
         Raises:
             UsageError: no half message is there, it is closed already, or ``state`` decides nothing.
+            NotWritableError: whether it is closed cannot be told now, since queues are not up to date; it stays open.
         """
         if state not in (TransactionState.COMMIT, TransactionState.ROLLBACK):
             raise errors.UsageError("nothing decided", found=repr(state))
@@ -144,7 +145,12 @@ class Transactions:
         half = self._store.message_at(half_physical_offset)
         if half is None or half.topic != c.HALF_TOPIC or real_target(half) is None:
             raise errors.UsageError("no such half message", offset=half_physical_offset)
-        self._store.wait_dispatched()
+        if not self._store.wait_dispatched():  # or an entry that closes it might be among what is not seen yet
+            raise errors.NotWritableError(
+                "cannot tell whether the transaction is closed: the queues cannot take what was stored last",
+                offset=half_physical_offset,
+                hint="free space on the device, then try again; flush() tells what is wrong",
+            )
         self._read_ops()
         if half.queue_offset < (self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0):
             raise errors.UsageError("the transaction is closed already", offset=half_physical_offset)

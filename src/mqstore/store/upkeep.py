@@ -113,7 +113,14 @@ class Upkeep:
         return runtime_info(self._statistics, self._engine)
 
     def wait_dispatched(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything put so far can be got and queried; False when that took longer than ``timeout_s``."""
+        """Wait until everything put so far can be got and queried.
+
+        False when that took longer than ``timeout_s``; without one, as soon as it turns out that it cannot be now, as
+        on a full disk: :meth:`flush` then raises the reason.
+
+        Raises:
+            StoreClosedError: the store was closed meanwhile.
+        """
         self._check_open()
         check_seconds("timeout_s", timeout_s)
         target = self._engine.commit_log.commit()

@@ -1,0 +1,74 @@
+"""Waiting for dispatch comes to an end, whatever becomes of dispatch."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from mqstore import DiskFullError, Message, NotWritableError, StoreClosedError
+from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.dispatch import DispatchService
+from store.support import open_small
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def fail(*arguments: object) -> bool:
+    raise DiskFullError("no space left")
+
+
+@pytest.mark.parametrize("timeout_s", [None, 100.0])
+def test_who_waits_is_told_when_dispatch_ends_with_something_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: float | None
+) -> None:
+    answers: list[object] = []
+    with open_small(tmp_path / "s") as store:
+        dispatcher = store._engine.dispatcher
+        service = DispatchService(dispatcher, lambda: store.log_end)
+        waiting = threading.Event()
+
+        class Progress(threading.Condition):
+            def wait(self, timeout: float | None = None) -> bool:
+                waiting.set()
+                return super().wait(timeout)
+
+        monkeypatch.setattr(service, "_progress", Progress())
+
+        def wait() -> None:
+            try:
+                answers.append(service.wait_for(store.log_end + 1, timeout_s))
+            except StoreClosedError as error:
+                answers.append(error)
+
+        service.start()
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        assert waiting.wait(60)
+        service.stop()
+        thread.join(60)
+        assert [type(answer) for answer in answers] == [StoreClosedError]
+        with pytest.raises(StoreClosedError, match="closed before all was dispatched"):
+            service.wait_for(store.log_end + 1)
+        with pytest.raises(StoreClosedError):
+            service.wait_past(store.log_end, 100)
+        assert service.wait_for(dispatcher.offset)
+
+
+def test_a_transaction_is_not_closed_while_nobody_can_tell_whether_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=65536) as store:
+        transaction = store.transaction("p", Message("T", b"once", queue_id=0))
+        store.wait_dispatched()
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "put", fail)
+            store.put(Message("T", b"other", queue_id=0))
+            assert store.wait_dispatched() is False
+            with pytest.raises(NotWritableError, match="cannot tell whether the transaction is closed"):
+                transaction.commit()
+        assert store.wait_dispatched(60)
+        transaction.commit()
+        store.wait_dispatched()
+        assert [message.body for message in store.get("T").messages] == [b"other", b"once"]
