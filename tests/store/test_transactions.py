@@ -11,7 +11,7 @@ from mqstore import Message, TransactionState, UsageError
 from mqstore.layout import constants as c
 from mqstore.store.transactions import CHECK_GROUP
 from store.consuming import bodies, open_wide
-from store.support import findings
+from store.support import findings, log_file, overwrite
 
 NOW = 1_800_000_000_000
 
@@ -121,3 +121,18 @@ def test_a_checker_that_fails_or_does_not_know_holds_nobody_up(tmp_path: Path) -
         slow.commit()  # although a copy has taken the place of its half message
         bad.commit()
         assert bodies(store, "orders") == [b"good", b"slow", b"bad"]
+
+
+def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1000) as store:
+        store.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
+        halves = [store.transaction("shop", Message("orders", b"%d" % number, queue_id=0)).half for number in range(3)]
+        store.wait_dispatched()
+        overwrite(log_file(store.path), halves[0].physical_offset + 4, b"gone")
+        assert [store.transactions.check(NOW * 2) for _ in range(2)] == [2, 0]
+        assert bodies(store, "orders") == [b"1", b"2"]
+        assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == 0
+    assert [one.getMessage() for one in caplog.records if "half message 0 is damaged" in one.getMessage()][1:] == []
+    assert "half message 0 is damaged" in caplog.text

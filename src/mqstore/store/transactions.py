@@ -103,6 +103,7 @@ class Transactions:
         self._closed_by: dict[int, int] = {}  # queue offset of a half message: offset of the entry that closes it
         self._being_closed: set[int] = set()  # queue offsets of half messages whose end is not in the log yet
         self._copies: dict[int, int] = {}  # physical offset of a half message: that of the copy put in its place
+        self._damaged: set[int] = set()  # queue offsets of half messages that were told of as damaged
         self._reading = threading.Lock()
         self._ops_read_to = -1
         self._stop = threading.Event()
@@ -218,7 +219,7 @@ class Transactions:
             first_open = None
             while offset < end:
                 if offset not in self._closed_by:
-                    answer = None if offset in self._being_closed else self._ask(offset, now_ms)
+                    answer = None if offset in self._being_closed else self._ask_if_readable(offset, now_ms)
                     closed += answer is True
                     if answer is None:
                         first_open = offset if first_open is None else first_open
@@ -244,6 +245,16 @@ class Transactions:
             if result.next_offset == self._ops_read_to:
                 return
             self._ops_read_to = result.next_offset
+
+    def _ask_if_readable(self, offset: int, now_ms: int) -> bool | None:
+        """As :meth:`_ask`; a half message that is damaged stays open, and keeps nobody from asking about the others."""
+        try:
+            return self._ask(offset, now_ms)
+        except errors.DamageError as error:
+            if offset not in self._damaged:
+                self._damaged.add(offset)
+                _log.error("half message %d is damaged, and its transaction stays open: %s", offset, error)
+            return None
 
     def _ask(self, offset: int, now_ms: int) -> bool | None:
         """Whether the half message at ``offset`` could be closed; None when it stays open there.
