@@ -13,6 +13,7 @@ import pytest
 import mqstore
 from mqstore import DiskBand, DiskFullError, GetMessageStatus, Message, Store
 from mqstore.files import durable
+from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.expiry import Expiry
 from store.support import findings, open_small
 
@@ -271,3 +272,50 @@ def test_what_was_removed_before_a_failure_is_followed(tmp_path: Path, monkeypat
         low = store.min_offset("t", 0)
         assert low > 0
         assert store.get("t", 0, low).messages[0].physical_offset >= store.min_physical_offset == int(third.name)
+
+
+def expire_all(store: Store) -> None:
+    while store.expire(FAR_MS).removed:
+        pass
+
+
+def test_one_queue_that_cannot_follow_holds_up_no_other_and_follows_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expire = ConsumeQueue.expire
+
+    def failing(self: ConsumeQueue, log_min: int) -> None:
+        if self.topic == "a":
+            raise mqstore.StoreIOError("no", path=self.directory)
+        expire(self, log_min)
+
+    with open_small(tmp_path / "s", delete_file_batch_max=100) as store:
+        for topic in ("a", "b", "c"):
+            put_many(store, 100, topic)
+        store.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "expire", failing)
+            for _ in range(2):
+                with pytest.raises(mqstore.StoreIOError, match="no"):
+                    store.expire(FAR_MS)
+        assert store.expire(FAR_MS).removed == []  # a round with nothing to remove: it follows all the same
+        assert [(one.topic, one.count) for one in store.queues()][:2] == [("a", 0), ("b", 0)]
+        assert store.min_offset("c", 0) > 0
+        assert store.query("c", f"k{store.min_offset('c', 0) + 1}").messages
+        assert store.query("b", "k7").messages == []
+
+
+def test_an_index_file_that_is_missing_does_not_keep_others(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 300)
+        store.flush()
+        files = sorted(store.paths.index.iterdir())
+        for path in (files[1], files[-2]):
+            path.unlink()
+            store._engine.pool.forget(path)
+        expire_all(store)
+        left = sorted(store.paths.index.iterdir())
+        assert 0 < len(left) < len(files) - 3
+        assert left == files[-len(left) - 1 :][:-2] + files[-1:]
+        with pytest.raises(mqstore.StoreIOError):  # what it held has not expired: "none" would be no answer
+            store.query("t", "k7")

@@ -84,6 +84,7 @@ class Expiry:
         self._dispatcher = dispatcher
         self._measure = measure
         self._guard = threading.Lock()
+        self._followed_to = log.min_offset  # recovery has brought everything there
 
     def band(self) -> DiskBand:
         """How full the disk is now; the log takes messages again as soon as it is no more FULL."""
@@ -112,7 +113,8 @@ class Expiry:
                 disk is; whether messages are taken is not touched.
 
         Raises:
-            StoreIOError: a file could not be removed; those before it are gone and all is consistent.
+            StoreIOError: a file could not be removed; those before it are gone, and what points there follows now or in
+                a later round.
         """
         with self._guard:
             band = self._measured() if by_hand else self.band()
@@ -121,12 +123,10 @@ class Expiry:
             )
             reason = self._reason(band, by_hand, now_ms)
             before = {(one.topic, one.queue_id): one.min_offset for one in self._queues.all()}
-            log_min = self._log.min_offset
             try:
                 removed = [] if reason is None else self._remove_log_files(now_ms, forced)
             finally:
-                if self._log.min_offset > log_min:  # also when only some of them could be removed
-                    self._follow()
+                self._follow()  # also when only some of them could be removed, now or before
             lost = {
                 key: (low, queue.min_offset)
                 for key, low in before.items()
@@ -181,10 +181,24 @@ class Expiry:
         return now_ms >= modified_ms + self._config.file_reserved_time * _HOUR_MS
 
     def _follow(self) -> None:
-        """Queues and index give up what pointed into the removed files; the queues' beginnings are right at once."""
+        """Queues and index give up what pointed into the removed files; the queues' beginnings are right at once.
+
+        One that cannot is tried again in every round, and keeps no other from following.
+        """
         log_min = self._log.min_offset
-        for queue in self._queues.all():
-            queue.expire(log_min)
+        if log_min == self._followed_to:
+            return
+        failure: Exception | None = None
+        for follow in [*(queue.expire for queue in self._queues.all()), self._expire_index]:
+            try:
+                follow(log_min)
+            except errors.MqstoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        self._followed_to = log_min
+
+    def _expire_index(self, log_min: int) -> None:
         for path in [] if self._index is None else self._index.expire(log_min):
             self._pool.forget(path)
 

@@ -156,20 +156,40 @@ class IndexWriter:
             current.sync()
 
     def expire(self, log_min: int) -> list[Path]:
-        """Remove the files all of whose records lie before physical offset ``log_min``; the newest one stays."""
+        """Remove the files all of whose records lie before physical offset ``log_min``; the newest one stays.
+
+        Raises:
+            StoreIOError: one could not be read or removed; those before it are gone.
+        """
         unsynced = {file.path for file in self._unsynced_full}
-        removed = []
-        for path in self.paths[:-1]:
-            with open(path, "rb") as file:
-                header = layout.decode_header(file.read(layout.INDEX_HEADER.size))
-            if header.end_physical_offset >= log_min or path in unsynced:
+        paths, expired = self.paths, 0
+        for number, path in enumerate(paths[:-1], 1):
+            end = self._end_physical_offset(path)
+            if path in unsynced or (end is not None and end >= log_min):
                 break
-            durable.remove_file(path)
-            removed.append(path)
+            if end is not None:
+                expired = number  # and with it a missing one before
+        removed: list[Path] = []
+        try:
+            for path in paths[:expired]:
+                durable.remove_file(path)
+                removed.append(path)
+        finally:
+            if removed:
+                self.paths = [path for path in self.paths if path not in removed]
         if removed:
-            self.paths = [path for path in self.paths if path not in removed]
             durable.sync_directory(self._directory)
         return removed
+
+    def _end_physical_offset(self, path: Path) -> int | None:
+        """Up to where a file's entries point; None when it is missing."""
+        try:
+            data = self._readers.read(path, 0, layout.INDEX_HEADER.size)
+        except errors.StoreIOError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return layout.decode_header(data).end_physical_offset
 
     def close(self) -> None:
         """Sync and close; raises as :meth:`sync`, closed all the same."""
