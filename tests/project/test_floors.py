@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -81,3 +82,23 @@ def test_relative_imports_are_resolved(tmp_path: Path) -> None:
     module = tmp_path / "a.py"
     module.write_text("from . import b\nfrom ..c import d\nimport e.f\n")
     assert [full for _, full in imports("mqstore.layout.a", module)] == ["mqstore.layout.b", "mqstore.c.d", "e.f"]
+
+
+#: What changes files or names raises the errors of this package only when it goes through mqstore.files.
+_RAW = {"rename", "rmdir", "unlink", "mkdir", "touch", "write_bytes", "write_text"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in MODULES if re.match(r"mqstore\.(store|convert|kafka)\b", name))
+)
+def test_stores_change_files_through_the_files_package_only(name: str) -> None:
+    found = []
+    for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        method = called.rpartition(".")[2]
+        is_raw = method in _RAW and called != f"durable.{method}" and (method != "rename" or bool(node.args))
+        if called == "open" or is_raw:
+            found.append(f"line {node.lineno}: {called}")
+    assert found == []

@@ -157,3 +157,12 @@ def test_salvage_loses_at_most_the_record_with_the_flipped_byte(original: Path, 
         shutil.rmtree(store)
         shutil.rmtree(tmp_path / "out")
     assert lost >= 10
+
+
+def test_a_rebuild_that_fails_leaves_nothing_behind(store: Path, tmp_path: Path) -> None:
+    overwrite(log_file(store), 400, b"\xff" * 40)  # in the middle: refused, after the log was copied
+    for output in (tmp_path / "out", tmp_path / "empty" / "out"):
+        with pytest.raises(CorruptRecordError):
+            rebuild(store, output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "store"]
+    assert list((tmp_path / "empty").iterdir()) == []

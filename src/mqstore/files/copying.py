@@ -67,7 +67,7 @@ def copy_tree(source: Path, target: Path) -> None:
     if not source.is_dir():
         return
     durable.make_directories(target)
-    for path in sorted(source.iterdir()):
+    for path in durable.list_directory(source):
         if path.is_dir():
             if path.is_symlink():
                 continue  # it may lead back to where we come from

@@ -181,6 +181,22 @@ def rename(path: Path, target: Path) -> None:
         raise errors.from_os_error(error, "rename", path) from error
 
 
+def remove_directory(path: Path) -> None:
+    """Remove the empty directory ``path``; the caller syncs its parent."""
+    try:
+        path.rmdir()
+    except OSError as error:
+        raise errors.from_os_error(error, "remove directory", path) from error
+
+
+def list_directory(path: Path) -> list[Path]:
+    """What lies directly in directory ``path``, by name."""
+    try:
+        return sorted(path.iterdir())
+    except OSError as error:
+        raise errors.from_os_error(error, "list directory", path) from error
+
+
 def set_file_end(path: Path, position: int, size_bytes: int) -> None:
     """Make everything from ``position`` on read as zeros, give the file ``size_bytes``, and make both durable."""
     try:

@@ -60,7 +60,8 @@ class MappedFile:
         except BaseException:
             os.close(self._fd)
             if create:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(errors.StoreIOError):  # the first failure is the one to tell of
+                    durable.remove_file(path)
             raise
 
     @staticmethod

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.whole import mode_of
 
 
 class Stage:
@@ -19,7 +21,8 @@ class Stage:
     def __init__(self, output: Path, source: Path | None = None) -> None:
         """Raises UsageError when ``output`` is not new or empty, or one of the two lies inside the other."""
         self._output = Path(os.path.abspath(output))
-        if self._output.exists() and (not self._output.is_dir() or any(self._output.iterdir())):
+        mode = mode_of(self._output)
+        if mode and not (stat.S_ISDIR(mode) and not durable.list_directory(self._output)):
             raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
         places = [Path(os.path.realpath(one)) for one in (self._output, source) if one is not None]
         if len(places) == 2 and (places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0])):
@@ -35,8 +38,8 @@ class Stage:
 
     def put_in_place(self) -> None:
         """Give the directory its name; from now on it is there after a crash, too."""
-        if self._output.exists():
-            self._output.rmdir()
+        if mode_of(self._output):
+            durable.remove_directory(self._output)
         durable.rename(self.root, self._output)
         durable.sync_directory(self._output.parent)
 

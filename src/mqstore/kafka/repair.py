@@ -141,7 +141,7 @@ def _copy(source: Path, target: Path, partitions: list[Path]) -> None:
     for directory in partitions:
         if directory.is_symlink():
             copying.copy_tree(directory.resolve(), target / directory.name)
-    (target / names.LOCK).unlink(missing_ok=True)
+    durable.remove_file(target / names.LOCK)
 
 
 def _cut_checkpoints(files: DataDirectory, reports: list[LoadReport]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
+from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
@@ -129,33 +129,24 @@ def _rebuild_copy(
     mend: Callable[[Path], None],
     on_progress: Progress | None,
 ) -> None:
-    inside = Path(os.path.realpath(paths.root))
-    if inside in Path(os.path.realpath(output)).parents:
-        raise errors.UsageError("the output directory lies in the store itself", path=output, hint="give another place")
-    mode = mode_of(output)
-    if mode and not (stat.S_ISDIR(mode) and not any(output.iterdir())):
-        raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
+    staging = Stage(output, paths.root)
     for problem in take_inventory(paths.commit_logs).problems:
         if problem.kind is ProblemKind.NOT_A_FILE:
             raise problem.to_error(errors.HINT_FOREIGN)
         if problem.kind is ProblemKind.DUPLICATE:
             raise problem.to_error(errors.HINT_DOUBLE)
-    durable.make_directories(output.absolute().parent)
-    stage = StorePaths(output.absolute().with_name(f".{output.name}.partial"))
-    copying.remove_tree(stage.root)
-    for directory in paths.commit_logs:
-        copying.copy_tree(directory, stage.commit_log)
-    copying.copy_tree(paths.config, stage.config)
-    save_multi_dispatch(stage.root, find_multi_dispatch(paths))
-    for path in (paths.checkpoint, paths.abort):
-        if mode_of(path):
-            copying.copy_file(path, stage.root / path.name)
-    mend(stage.commit_log)
-    put_in_order(stage.root, in_one_directory(config), on_progress)
-    if mode:
-        output.rmdir()
-    stage.root.rename(output.absolute())
-    durable.sync_directory(output.absolute().parent)
+    with staging:
+        stage = StorePaths(staging.root)
+        for directory in paths.commit_logs:
+            copying.copy_tree(directory, stage.commit_log)
+        copying.copy_tree(paths.config, stage.config)
+        save_multi_dispatch(stage.root, find_multi_dispatch(paths))
+        for path in (paths.checkpoint, paths.abort):
+            if mode_of(path):
+                copying.copy_file(path, stage.root / path.name)
+        mend(stage.commit_log)
+        put_in_order(stage.root, in_one_directory(config), on_progress)
+        staging.put_in_place()
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> None:
@@ -166,8 +157,8 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
         for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
             aside = _aside(directory)
             copying.remove_tree(aside)
-            if directory.exists():
-                directory.rename(aside)
+            if mode_of(directory):
+                durable.rename(directory, aside)
         paths.sync()
     finally:
         lock.release()
@@ -185,9 +176,9 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
 def _put_back(paths: StorePaths) -> None:
     """After a failure: what was moved aside takes the place of what was begun."""
     for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
-        if _aside(directory).exists():
+        if mode_of(_aside(directory)):
             copying.remove_tree(directory)
-            _aside(directory).rename(directory)
+            durable.rename(_aside(directory), directory)
     paths.sync()
 
 
