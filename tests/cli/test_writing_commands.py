@@ -120,3 +120,75 @@ def test_truncate_gives_the_store_as_it_was(tmp_path: Path, count: int) -> None:
         assert store.committed_offset("g", "t0", 0) == min(10, store.max_offset("t0", 0))
         assert store.put(mqstore.Message("t0", b"on", queue_id=0)).physical_offset >= ends[count - 1]
     assert findings(output) == []
+
+
+def as_a_broker_left_it(root: Path) -> tuple[Path, Path]:
+    """A store whose log lies elsewhere, in two directories, and which does not say so."""
+    logs = (root / "disk1" / "log", root / "disk2" / "log")
+    with open_small(
+        root / "s", store_path_commit_log=",".join(map(str, logs)), enable_multi_dispatch=True, enable_lmq=True
+    ) as store:
+        for number in range(70):
+            message = mqstore.Message("t", bytes(100), keys=[f"k{number}"], queue_id=0)
+            message.properties = {"INNER_MULTI_DISPATCH": "mirror"}
+            store.put(message)
+    for path in (root / "s").glob("mqstore-*.json"):
+        path.unlink()
+    return logs
+
+
+@pytest.mark.parametrize("way", ["broker.conf", "options"])
+def test_a_brokers_store_is_adopted_once_and_then_found_by_every_command(tmp_path: Path, way: str) -> None:
+    logs = as_a_broker_left_it(tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"brokerClusterName=c\nnewInSomeRelease=1\nstorePathCommitLog={logs[0]},{logs[1]}\n"
+        "enableMultiDispatch=true\nenableLmq=false\n"
+    )
+    options: list[object] = ["--broker-conf", conf]
+    if way == "options":
+        options = ["--commit-log", logs[0], "--read-only-commit-log", logs[1]]
+    assert len(json.loads(run("dump", tmp_path / "s", "--format", "json").output or "[]")) == 0
+    before = tree(tmp_path)
+    told = run("adopt", tmp_path / "s", *options)
+    assert told.exit_code == 0, told.output
+    assert f"the log lies in {logs[0]}" in told.output
+    assert "--in-place" in told.output
+    assert tree(tmp_path) == before
+    done = json.loads(run("adopt", tmp_path / "s", *options, "--in-place", "--format", "json").output)
+    assert done == {
+        "storePathCommitLog": [str(log) for log in (logs if way == "broker.conf" else logs[:1])],
+        "readOnlyCommitLogStorePaths": [] if way == "broker.conf" else [str(logs[1])],
+        "enableMultiDispatch": way == "broker.conf",
+        "enableLmq": False,
+        "noted": True,
+    }
+    assert {name for name in tree(tmp_path) if name not in before} <= {
+        "s/mqstore-commitlog.json", "s/mqstore-multi-dispatch.json"
+    }  # fmt: skip
+    lines = run("dump", tmp_path / "s", "--format", "json").output.splitlines()
+    assert len(lines) == 70
+    assert "70" in run("stats", tmp_path / "s").output
+    assert json.loads(run("query", tmp_path / "s", "-t", "t", "-k", "k3", "--format", "json").output)["messages"]
+    if way == "broker.conf":
+        assert run("check", tmp_path / "s").exit_code == 0
+        assert run("rebuild", tmp_path / "s", "--output", tmp_path / "new").exit_code == 0
+        assert run("check", tmp_path / "new").exit_code == 0
+        assert tree(tmp_path / "new" / "consumequeue") == tree(tmp_path / "s" / "consumequeue")
+
+
+def test_what_cannot_be_adopted_is_refused(tmp_path: Path) -> None:
+    logs = as_a_broker_left_it(tmp_path)
+    (tmp_path / "bad.conf").write_text(f"storePathCommitLog={logs[0]},{logs[1]}\nenableLmq=yes\n")
+    for options, problem in [
+        ((), "nothing to note"),
+        (("--commit-log", tmp_path / "nowhere"), "directory of the commit log is missing"),
+        (("--commit-log", f"{logs[0]},{logs[0]}"), "names one directory twice"),
+        (("--broker-conf", tmp_path / "nowhere.conf"), "no such broker configuration"),
+        (("--broker-conf", tmp_path / "bad.conf"), "enableLmq has a value that cannot be meant"),
+    ]:
+        refused = run("adopt", tmp_path / "s", *options, "--in-place")
+        assert refused.exit_code in (1, 2)
+        assert problem in refused.output
+    assert run("adopt", tmp_path / "disk1", "--commit-log", logs[0], "--in-place").exit_code == 1
+    assert list(tmp_path.rglob("mqstore-*.json")) == []

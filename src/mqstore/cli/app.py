@@ -23,7 +23,7 @@ from mqstore.cli.output import Format, Output, TextOutput, make_output
 
 COMMANDS = (
     "demo", "put", "stats", "dump", "get", "query", "tail", "lag", "check", "audit", "export", "compact", "load",
-    "rebuild", "truncate", "expire",
+    "rebuild", "truncate", "expire", "adopt",
 )  # fmt: skip
 """Every command, in the order of the help; each is a module here with a function ``run``."""
 
