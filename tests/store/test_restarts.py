@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mqstore
-from mqstore import CorruptConfigError, CorruptFileError, Message
+from mqstore import CorruptConfigError, CorruptFileError, Message, StoreIOError
 from store.support import (
     bodies,
     body_of,
@@ -199,3 +199,79 @@ def test_settings_are_saved_beside_a_temporary_directory_on_another_device(tmp_p
     assert (done.returncode, done.stderr) == (0, b"")
     with mqstore.inspect(tmp_path / "s") as view:
         assert view.settings.committed_offset("g", "T", 0) == 1
+
+
+def test_a_sound_backup_of_settings_is_not_replaced_by_a_damaged_file(tmp_path: Path) -> None:
+    path, name = tmp_path / "s", "consumerOffset.json"
+    fill(path, 10)
+    with open_small(path) as store:
+        for offset in (3, 4):
+            store.commit_offset("g", "T", 0, offset)
+            store.save_progress()
+    backup = path / "config" / f"{name}.bak"
+    sound = backup.read_bytes()
+    for damaged in (b"", sound[:20], sound + b'}}"offsetTable":{', bytes(len(sound))):
+        (path / "config" / name).write_bytes(damaged)
+        with open_small(path) as store:
+            assert store.committed_offset("g", "T", 0) == 3
+            store.commit_offset("g", "T", 0, 5)
+        assert backup.read_bytes() == sound
+        with open_small(path) as store:
+            assert store.committed_offset("g", "T", 0) == 5
+    for one in (path / "config" / name, backup):
+        one.write_bytes(b"noise")
+    with pytest.raises(CorruptConfigError) as caught:
+        open_small(path)
+    assert str(path / "config" / name) in str(caught.value)
+    assert str(backup) in str(caught.value)
+
+
+@pytest.mark.parametrize("saved", [-3, 0, 5, 6, 1000], ids=str)
+def test_progress_of_delivery_outside_its_queue_is_brought_back(tmp_path: Path, saved: int) -> None:
+    """What is between the ends counts; ahead of the queue nothing that comes later may be passed over."""
+    settings: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 16, "schedule_message_enable": False}
+    with open_small(tmp_path / "s", **settings) as store:
+        for number in range(6):
+            store.put(Message("T", body_of(number), queue_id=0, delay_level=1))
+    offsets = tmp_path / "s" / "config" / "delayOffset.json"
+    offsets.parent.mkdir(exist_ok=True)
+    offsets.write_text(f'{{"offsetTable":{{1:{saved}}}}}')
+    with open_small(tmp_path / "s", **settings) as store:
+        store.put(Message("T", body_of(6), queue_id=0, delay_level=1))
+        store.wait_dispatched()
+        assert store.deliver_due(1 << 50) == 7 - min(max(saved, 0), 6)
+        store.wait_dispatched()
+        found = [message.body for message in store.get("T").messages]
+    assert found == [body_of(number) for number in range(min(max(saved, 0), 6), 7)]
+
+
+def test_a_checkpoint_that_claims_more_than_the_queues_hold_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    fill(path, 20)
+    forget_note(path)
+    overwrite(path / "checkpoint", 8, (1 << 50).to_bytes(8, "big"))
+    overwrite(queue_file(path, start=200), 100, bytes(100))
+    mark_crashed(path)
+    open_small(path).close()
+    assert bodies(path) == [body_of(number) for number in range(20)]
+    assert findings(path) == []
+
+
+def test_an_end_with_messages_that_are_in_no_queue_yet_is_no_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    store = open_small(path)
+    store.put(Message("T", body_of(0), queue_id=0))
+    store.wait_dispatched()
+
+    def fail(end: int) -> None:
+        raise StoreIOError("the disk of the queues is gone", path=path)
+
+    monkeypatch.setattr(store._engine.dispatcher, "run_to", fail)
+    store.put(Message("T", body_of(1), queue_id=0))
+    store.close()
+    assert (path / "abort").exists()
+    open_small(path).close()
+    assert bodies(path) == [body_of(0), body_of(1)]
+    assert not (path / "abort").exists()

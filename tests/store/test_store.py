@@ -31,7 +31,7 @@ from mqstore.layout.constants import SysFlag
 from mqstore.store import check
 from mqstore.store.dispatch import Dispatcher
 from mqstore.store.rebuild import rebuild
-from store.support import bodies, body_of, fill, findings, forget_note, open_small, tree
+from store.support import bodies, body_of, copy_of_running, fill, findings, forget_note, open_small, tree
 
 
 @pytest.fixture
@@ -497,3 +497,70 @@ def test_the_shape_of_an_index_is_found_whatever_it_is(tmp_path: Path, slots: in
     assert findings(path) == []
     with mqstore.inspect(path) as view:
         assert [record.body for key in "bc" for record in view.query("orders", key).messages] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("own", ["10.0.0.9", "2001:db8::9"], ids=["stored by v4", "stored by v6"])
+@pytest.mark.parametrize("born", ["192.0.2.1:4711", "[2001:db8::1]:4711"], ids=["born at v4", "born at v6"])
+def test_addresses_of_any_kind_shift_no_field(tmp_path: Path, own: str, born: str) -> None:
+    with open_small(tmp_path / "s", broker_ip1=own) as store:
+        results = [
+            store.put(Message("t", b"%d" % number, keys=["k"], tags="x", born_host=born, queue_id=0))
+            for number in range(4)
+        ]
+        store.wait_dispatched()
+        times = [result.store_timestamp_ms for result in results]
+        for number, message in enumerate(store.query("t", "k", times[0], times[-1]).messages):
+            assert message == store.message_by_id(results[number].msg_id) == store.get("t", 0, number).messages[0]
+            assert (message.body, message.tags, message.keys) == (b"%d" % number, "x", ["k"])
+            assert message.store_timestamp_ms == times[number]
+            assert len(message.msg_id) == (56 if ":" in own else 32)
+        assert store.offset_at("t", 0, times[-1], "upper") == 3
+        assert store.offset_at("t", 0, times[-1] + 1) == 4
+    with mqstore.inspect(tmp_path / "s") as view:
+        assert [record.born_host.count(":") > 1 for record in view.scan()] == ["[" in born] * 4
+        assert [record.store_host.count(":") > 1 for record in view.scan()] == [":" in own] * 4
+    assert findings(tmp_path / "s") == []
+
+
+def test_every_message_of_a_batch_is_found_by_its_id_also_after_a_crash(tmp_path: Path) -> None:
+    put: list[tuple[str, bytes]] = []
+
+    def producer(number: int) -> None:
+        for turn in range(10):
+            bodies_put = [b"%d/%d/%d" % (number, turn, one) for one in range(8)]
+            results = store.put_batch([Message("t", body, queue_id=0) for body in bodies_put])
+            put.extend(zip((result.msg_id for result in results), bodies_put, strict=True))
+
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as store:
+        threads = [threading.Thread(target=producer, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        crashed = copy_of_running(tmp_path / "s", tmp_path / "crashed")
+    with mqstore.open(crashed) as again:
+        for message_id, body in put:
+            message = again.message_by_id(message_id)
+            assert message is not None
+            assert message.body == body
+        assert again.queues("t") == [mqstore.QueueInfo("t", 0, 0, 320)]
+    assert findings(crashed) == []
+
+
+def test_a_group_whose_retry_topic_could_not_be_is_refused_at_once(store: Store) -> None:
+    longest = "g" * (127 - len("%RETRY%") - 1)
+    with store.consumer(longest, "t", timeout_s=0.05) as consumer:
+        assert list(consumer) == []
+    for name in ("g" * 128, "g" * 121, "grün", "", "a b"):
+        with pytest.raises(UsageError, match="not a name for a group"):
+            store.consumer(name, "t")
+
+
+def test_a_batch_larger_than_a_file_is_refused_and_leaves_no_trace(store: Store) -> None:
+    store.put(Message("t", b"before", queue_id=0))
+    end = store.log_end
+    batch = [Message("t", bytes(60_000), queue_id=0) for _ in range(18)]
+    with pytest.raises(MessageIllegalError, match="does not fit into one commit log file"):
+        store.put_batch(batch)
+    assert store.log_end == end
+    assert [one.queue_offset for one in store.put_batch(batch[:17])] == list(range(1, 18))
