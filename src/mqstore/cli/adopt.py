@@ -43,15 +43,16 @@ def run(
     if not settings:
         raise errors.UsageError("nothing to note", hint="give --broker-conf FILE, or --commit-log DIR,DIR")
     found = adopt(store, settings, in_place=in_place)
+    paths = [str(path) for path in found.places.paths]
     read_only = [str(path) for path in found.places.read_only]
     document = {
-        "storePathCommitLog": [str(path) for path in found.places.paths],
+        "storePathCommitLog": paths,
         "readOnlyCommitLogStorePaths": read_only,
         "enableMultiDispatch": found.multi_dispatch.enabled,
         "enableLmq": found.multi_dispatch.lmq,
         "noted": in_place,
     }
-    lines = [f"the log lies in {path}" for path in document["storePathCommitLog"]]
+    lines = [f"the log lies in {path}" for path in paths]
     lines += [f"and, read only, in {path}" for path in read_only]
     lines += ["records go to further queues"] if found.multi_dispatch.enabled else []
     make_output(format).document(document, [*lines, "noted" if in_place else "not noted: --in-place does it"])
