@@ -204,6 +204,10 @@ class AsyncConsumer:
             except TimeoutError:
                 return
 
+    async def seek(self, queue_id: int, offset: int, *, topic: str | None = None) -> None:
+        """As :meth:`mqstore.Consumer.seek`; not while another task waits in :meth:`get`."""
+        await asyncio.to_thread(self._consumer.seek, queue_id, offset, topic=topic)
+
     async def ack(self, message: Record) -> bool:
         """As :meth:`mqstore.Consumer.ack`."""
         return await asyncio.to_thread(self._consumer.ack, message)

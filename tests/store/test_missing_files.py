@@ -108,7 +108,8 @@ def test_expiry_beside_a_reader_is_no_damage(tmp_path: Path, monkeypatch: pytest
         def late(self: QueueReader, offset: int, count: int) -> bytes:
             if count > 1 and not removed:  # not while the queue's ends are searched
                 removed.extend(store.expire(FAR_MS).removed)
-                view._pool.close()  # or it would go on reading what it has open
+                for path in list(view._pool._open):
+                    view._pool.forget(path)  # or it would go on reading what it has open
             return units(self, offset, count)
 
         monkeypatch.setattr(QueueReader, "units", late)

@@ -25,7 +25,7 @@ from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
-from mqstore.store.arguments import INT_MIN, check_seconds, check_whole
+from mqstore.store.arguments import INT_MIN, check_queue, check_seconds, check_whole
 from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult
 from mqstore.store.reading import parse_filter
@@ -124,6 +124,7 @@ class Consumer:
         Raises:
             queue.Empty: none is there, or none came in time.
             StoreClosedError: the consumer or its store is closed.
+            CorruptRecordError, CorruptFileError: the next message cannot be read; :meth:`seek` goes on behind it.
         """
         check_seconds("timeout_s", timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -250,6 +251,44 @@ class Consumer:
                 return True
             if not moved:
                 return False
+            self._note(key, progress)
+
+    def seek(self, queue_id: int, offset: int, *, topic: str | None = None) -> None:
+        """Go on reading a queue at ``offset``: behind a damaged message, or again from an earlier one.
+
+        What lies before ``offset`` and was not given out counts as handled, and is never given to the group. What was
+        given out before stays to be acknowledged, unless it comes again: acknowledging it then has no effect.
+
+        Args:
+            queue_id: a queue that this consumer reads now.
+            offset: queue offset of the next message to give out, up to the queue's end.
+            topic: whose queue; None is the consumer's topic, the other is its ``retry_topic``.
+
+        Raises:
+            UsageError: the queue is not this consumer's, or ``offset`` lies outside it.
+        """
+        key = (self.topic if topic is None else topic, queue_id)
+        check_queue(*key)
+        with self._guard:
+            self._check_open()
+            self._assign()
+            progress = self._queues.get(key)
+            if progress is None:
+                raise errors.UsageError(
+                    f"queue {key[0]}/{queue_id} is not this consumer's",
+                    found=repr(key),
+                    expected=f"one of {sorted(self._queues)}",
+                    hint="queues are shared among the consumers of a group, and a queue begins with its first message",
+                )
+            check_whole("offset", offset, 0, self._store.max_offset(*key))
+            self._buffer = deque(one for one in self._buffer if one[0] != key)
+            again = [place for place, (of, number) in self._taken.items() if of == key and number >= offset]
+            for place in again:
+                del self._taken[place]
+            self._moved.update(again)
+            given = {number for of, number in self._taken.values() if of == key}
+            progress.unacked = OrderedDict(one for one in progress.unacked.items() if one[0] in given)
+            progress.position = offset
             self._note(key, progress)
 
     # -- giving them back

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from mqstore import errors, kernels
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.constants import QUEUE_UNIT_SIZE, RETRY_PREFIX
 from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
@@ -51,7 +51,7 @@ class UnitSource(Protocol):
 
     @property
     def units_per_file(self) -> int:
-        """Units that one of its files holds; reading steps over a missing file by this many."""
+        """Units that one of its files holds; behind a missing file the queue goes on at a multiple of this."""
 
     def units(self, offset: int, count: int) -> bytes:
         """Up to ``count`` raw units from ``offset`` on; fewer at the end of a file, empty where none is."""
@@ -156,12 +156,19 @@ def _begin(find: Finder, offset: int, count: int) -> GetResult | tuple[QueueRang
 
 def missing_file(queue: UnitSource, offset: int) -> errors.CorruptFileError:
     """The error for a queue whose file with ``offset`` is gone although its messages have not expired."""
+    following = offset + queue.units_per_file - offset % queue.units_per_file
     return errors.CorruptFileError(
         f"message {offset} of queue {queue.topic}/{queue.queue_id} has no unit: a consume queue file is missing",
         path=getattr(queue, "directory", None),
         offset=offset,
-        hint="mqstore check lists all damage; opening the store anew or mqstore rebuild builds the queue from the log",
+        hint="opening the store anew, or mqstore rebuild, builds the queue from the log; " + _way_on(queue, following),
     )
+
+
+def _way_on(queue: UnitSource, offset: int) -> str:
+    """How to go on behind damage without mending it."""
+    topic = f", topic={queue.topic!r}" if queue.topic.startswith(RETRY_PREFIX) else ""
+    return f"go on at offset {offset}, which a consumer does after seek({queue.queue_id}, {offset}{topic})"
 
 
 def outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | None:
@@ -233,9 +240,14 @@ class _Collector:
             unit = decode_unit(units, looked_at * QUEUE_UNIT_SIZE)
             if self._is_full(unit):
                 break
-            looked_at += 1
             if unit.physical_offset >= self._gone_below and self._where.matches_code(unit.tags_code):
-                self._take(unit, offset + looked_at - 1)
+                try:
+                    self._take(unit, offset + looked_at)
+                except errors.DamageError:
+                    if not self.messages:
+                        raise
+                    break  # what lies before it is given first; the next call begins with the damage
+            looked_at += 1
         return looked_at
 
     def _read_ahead(self, units: bytes, number: int) -> None:
@@ -301,7 +313,7 @@ class _Collector:
             raise errors.CorruptFileError(
                 f"{here} has no unit in its consume queue",
                 found=tuple(unit),
-                hint="mqstore rebuild builds the queues from the log; the next message is at the next offset",
+                hint=f"mqstore rebuild builds the queues from the log; {_way_on(self._queue, offset + 1)}",
             )
         entry = self._log.entry_at(unit.physical_offset)  # which lists the files anew where none is known
         if entry is not None or unit.physical_offset >= self._log.min_offset:
@@ -310,7 +322,7 @@ class _Collector:
                 path=None if entry is None else entry.path,
                 offset=unit.physical_offset,
                 found=tuple(unit),
-                hint="mqstore check tells what is damaged; the next message is at the next offset",
+                hint=f"mqstore check tells what is damaged; {_way_on(self._queue, offset + 1)}",
             )
 
     def _belongs(self, record: Record, offset: int) -> bool:
