@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,59 @@ def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(
         assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == 0
     assert [one.getMessage() for one in caplog.records if "half message 0 is damaged" in one.getMessage()][1:] == []
     assert "half message 0 is damaged" in caplog.text
+
+
+def test_closing_waits_for_one_question_and_not_for_all(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+    is_asked, go_on = threading.Event(), threading.Event()
+
+    def checker(half: mqstore.Record) -> TransactionState:
+        asked.append(half.body)
+        is_asked.set()
+        assert go_on.wait(60)
+        return TransactionState.COMMIT
+
+    store = open_wide(tmp_path / "s", transaction_time_out=1, transaction_check_interval=1)
+    for number in range(20):
+        store.transaction("shop", Message("orders", b"%d" % number, queue_id=0))
+    store.wait_dispatched()
+    store.transactions.set_checker("shop", checker)
+    assert is_asked.wait(60)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    assert store.transactions._stop.wait(60)
+    go_on.set()
+    closing.join(60)
+    assert len(asked) == 1
+    with open_wide(tmp_path / "s") as store:
+        assert bodies(store, "orders") == asked
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["service", "by hand"])
+def test_a_checker_cannot_close_the_store_that_waits_for_it(tmp_path: Path, by_hand: bool) -> None:
+    refused: list[str] = []
+    is_asked = threading.Event()
+    interval_ms = 3_600_000 if by_hand else 1
+
+    def checker(half: mqstore.Record) -> TransactionState:
+        for work in (store.close, lambda: store.transactions.check(NOW * 2)):
+            try:
+                work()
+            except UsageError as error:
+                refused.append(error.message)
+        is_asked.set()
+        return TransactionState.COMMIT
+
+    with open_wide(tmp_path / "s", transaction_time_out=1, transaction_check_interval=interval_ms) as store:
+        store.transaction("shop", Message("orders", b"paid", queue_id=0))
+        store.wait_dispatched()
+        store.transactions.set_checker("shop", checker)
+        if by_hand:
+            assert store.transactions.check(NOW * 2) == 1
+        assert is_asked.wait(60)
+    assert [message.split(":")[0] for message in refused] == [
+        "a checker cannot close the store",
+        "a checker cannot check",
+    ]
+    with open_wide(tmp_path / "s") as store:
+        assert bodies(store, "orders") == [b"paid"]

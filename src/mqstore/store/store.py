@@ -382,9 +382,11 @@ class Store(Upkeep):
         """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
 
         Raises:
+            UsageError: called by a checker of transactions, which is waited for; the store stays open.
             StoreIOError, DiskFullError: something could not be synced. The store is closed all the same, and the next
                 open recovers as after a crash.
         """
+        self.transactions.refuse_checker("close the store")
         self.transactions.stop()
         self._engine.close()
 

@@ -98,6 +98,7 @@ class Transactions:
         self._timeout_ms = config.transaction_time_out
         self._interval_s = config.transaction_check_interval / 1000
         self._guard = threading.Lock()  # one check at a time
+        self._checking_thread: int | None = None  # in which checkers are asked now
         self._ending = threading.Lock()  # for what is closed
         self._checkers: dict[str, Checker] = {}
         self._closed_by: dict[int, int] = {}  # queue offset of a half message: offset of the entry that closes it
@@ -195,7 +196,7 @@ class Transactions:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread when the half message at hand is dealt with."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -208,24 +209,43 @@ class Transactions:
                 _log.error("checking open transactions failed, trying again: %s", error)
 
     def check(self, now_ms: int) -> int:
-        """Ask about every half message that has been open for ``transaction_time_out``; the number closed."""
+        """Ask about every half message that has been open for ``transaction_time_out``; the number closed.
+
+        A close of the store ends this behind the half message at hand. Raises UsageError when a checker calls it.
+        """
+        self.refuse_checker("check")
         with self._guard:
-            self._read_ops()
-            offset = max(
-                self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0, self._store.min_offset(c.HALF_TOPIC, 0)
+            self._checking_thread = threading.get_ident()
+            try:
+                return self._check(now_ms)
+            finally:
+                self._checking_thread = None
+
+    def refuse_checker(self, what: str) -> None:
+        """Raise UsageError when a checker, which is waited for, is about to do what waits for it."""
+        if self._checking_thread == threading.get_ident():
+            raise errors.UsageError(
+                f"a checker cannot {what}: that waits for the checker to return",
+                hint="return an answer, and do it from another thread",
             )
-            end = self._store.max_offset(c.HALF_TOPIC, 0)
-            closed = 0
-            first_open = None
-            while offset < end:
-                if offset not in self._closed_by:
-                    answer = None if offset in self._being_closed else self._ask_if_readable(offset, now_ms)
-                    closed += answer is True
-                    if answer is None:
-                        first_open = offset if first_open is None else first_open
-                offset += 1
-            self._save_progress(end if first_open is None else first_open)
-            return closed
+
+    def _check(self, now_ms: int) -> int:
+        self._read_ops()
+        offset = max(
+            self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0, self._store.min_offset(c.HALF_TOPIC, 0)
+        )
+        end = self._store.max_offset(c.HALF_TOPIC, 0)
+        closed = 0
+        first_open = None
+        while offset < end and not self._stop.is_set():
+            if offset not in self._closed_by:
+                answer = None if offset in self._being_closed else self._ask_if_readable(offset, now_ms)
+                closed += answer is True
+                if answer is None:
+                    first_open = offset if first_open is None else first_open
+            offset += 1
+        self._save_progress(offset if first_open is None else first_open)
+        return closed
 
     def _read_ops(self) -> None:
         """Take in the entries that close half messages, from where they still matter."""
