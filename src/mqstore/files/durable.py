@@ -226,7 +226,7 @@ def zero_from(fd: int, start: int, size_bytes: int, path: str | os.PathLike[str]
         for begin, end in data_ranges(fd, start, size_bytes):
             position = begin
             while position < end and (chunk := os.pread(fd, min(len(_ZEROS), end - position), position)):
-                if chunk.strip(b"\0"):
+                if chunk != (_ZEROS if len(chunk) == len(_ZEROS) else bytes(len(chunk))):
                     write_at(fd, memoryview(_ZEROS)[: len(chunk)], position, path)
                     changed = True
                 position += len(chunk)
