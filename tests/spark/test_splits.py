@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import mqstore
 from mqstore import Message
 from mqstore.layout.record import encode_record
 from mqstore.spark import splits
-from mqstore.spark.splits import Split, SplitPolicy, open_log, plan_splits, read_split
+from mqstore.spark.splits import Split, SplitPolicy, open_log, plan_splits, read_split, readable_end
 from mqstore.spark.stores import StoreRef
+from mqstore.store.log_reader import LogReader
 from spark.support import expected_messages, read_here
 
 NO_LOOK_BACK = SplitPolicy(look_back_bytes=0)
@@ -140,6 +142,66 @@ def test_remains_behind_the_end_of_a_file_do_not_count(tmp_path: Path) -> None:
     first.write_bytes(raw)
     for split_bytes in (700, 4096, 65_536):
         assert offsets_of(store, split_bytes) == places
+
+
+def walked_end(log: LogReader) -> int:
+    """The end by a walk through the last three files with a look at everything."""
+    end, newest_ms, damaged = log.inventory.entries[-3:][0].start, 0, False
+    for entry in log.inventory.entries[-3:]:
+        position = entry.start
+        while position < entry.start + entry.length:
+            record = log.record_at(position)
+            if record is None:
+                if log.end_of_closed_file(position) is not None:
+                    break
+                damaged = True
+                found = log.resync(entry, position + 1)
+                if found is None:
+                    break
+                position = found
+                continue
+            if damaged and record.store_timestamp_ms < newest_ms:
+                return end
+            damaged, position, end = False, record.end_offset, record.end_offset
+            newest_ms = max(newest_ms, record.store_timestamp_ms)
+    return end
+
+
+def test_the_end_of_the_log_is_found_without_reading_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "LOOK_BACK_BYTES", 8192)
+    store, places = store_with(
+        tmp_path / "s", [b"%d " % number * 60 for number in range(900)], mapped_file_size_commit_log=1 << 16
+    )
+    read: Counter[int] = Counter()
+    real = LogReader.read_file
+
+    def counting(self: LogReader, entry: Any, physical_offset: int, size_bytes: int) -> bytes:
+        data = real(self, entry, physical_offset, size_bytes)
+        read[entry.start] += len(data)
+        return data
+
+    log = open_log(store)
+    last = int(max((tmp_path / "s" / "commitlog").iterdir()).name)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogReader, "read_file", counting)
+        assert readable_end(log) == walked_end(log)
+    log.close()
+    assert sorted(read) == [last - (1 << 16), last]
+    assert read[last - (1 << 16)] <= 2 * 8192
+    # Damage anywhere in the last three files, and near their borders.
+    chosen = [place for place in places if place >= last - 2 * (1 << 16)]
+    near_borders = [place for place in chosen if place % (1 << 16) < 700 or place % (1 << 16) > (1 << 16) - 900]
+    for offset in {*chosen[::9], *near_borders, *chosen[-3:]}:
+        path = tmp_path / "s" / "commitlog" / f"{offset - offset % (1 << 16):020d}"
+        sound = path.read_bytes()
+        for place in (4, 30, 120):  # magic, own offset, body
+            content = bytearray(sound)
+            content[offset % (1 << 16) + place] ^= 1
+            path.write_bytes(content)
+            log = open_log(store)
+            assert readable_end(log) == walked_end(log), (offset, place)
+            log.close()
+        path.write_bytes(sound)
 
 
 def test_older_records_behind_the_end_of_the_log_do_not_count(tmp_path: Path) -> None:
