@@ -78,7 +78,7 @@ class Dies:
         os._exit(1)
 
 mqstore.spark.jobs.load(spark, frame.repartition(3), out / "one", config=config)
-loading.run_tasks = lambda spark, function, items: run_tasks(spark, Dies(function), items)
+loading.run_tasks = lambda spark, function, items, on_progress=None: run_tasks(spark, Dies(function), items)
 mqstore.spark.jobs.load(spark, frame.repartition(5), out / "two", config=config)
 stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", minPartitions=4).load(str(out / "two"))
 writer = stream.select("physicalOffset").writeStream.format("parquet").trigger(availableNow=True)

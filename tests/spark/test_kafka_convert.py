@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 
 import mqstore
 import mqstore.spark
-from mqstore import convert, kafka
+from mqstore import Message, convert, kafka
 from mqstore.convert import ConvertOptions
-from mqstore.errors import CorruptBatchError, UsageError
+from mqstore.errors import CorruptBatchError, CorruptRecordError, UsageError
 from mqstore.store.check import check_store
 from spark.support import files_below
 
@@ -125,3 +125,22 @@ def test_on_a_cluster(cluster: Cluster, data: Path, tmp_path: Path) -> None:
     local = convert.to_rocketmq(data, tmp_path / "local", ConvertOptions(topics="plain|txn", store_settings=SIZES))
     assert made == back == local.records
     assert queues_of(tmp_path / "store") == queues_of(tmp_path / "local")
+
+
+def test_records_behind_damage_are_not_left_out_unsaid(tmp_path: Path) -> None:
+    """The driver looks at the log before any task begins: Spark is not asked for anything."""
+    source = tmp_path / "store"
+    with mqstore.open(source, mapped_file_size_commit_log=1 << 14) as store:
+        for number in range(200):
+            store.put(Message("orders", b"%d" % number * 20, queue_id=0))
+    with mqstore.inspect(source) as view:
+        starts = [record.physical_offset for record in view.scan()]
+    last = max((source / "commitlog").iterdir())
+    damaged = next(offset for offset in starts if offset > int(last.name))
+    content = bytearray(last.read_bytes())
+    content[damaged - int(last.name) + 4] ^= 1  # its magic
+    last.write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="what lies behind would be left out") as caught:
+        mqstore.spark.jobs.convert(None, source, tmp_path / "out")  # type: ignore[arg-type]
+    assert caught.value.offset == damaged
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

@@ -82,7 +82,18 @@ def fields_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 def test_what_a_live_store_writes(spark: SparkSession, live: Path, tmp_path: Path) -> None:
-    result = mqstore.spark.jobs.load(spark, table(spark, list(range(1500))), tmp_path / "s", config=CONFIG)
+    told: list[tuple[int, int]] = []
+    result = mqstore.spark.jobs.load(
+        spark,
+        table(spark, list(range(1500))),
+        tmp_path / "s",
+        config=CONFIG,
+        on_progress=lambda *step: told.append(step),
+    )
+    assert list(result.stage_seconds) == ["sort", "measure", "write", "derive"]
+    assert [done for done, _ in told].count(0) >= 4
+    assert sum(done == total for done, total in told) >= 4
+    assert all(0 <= done <= total for done, total in told)
     assert fields_of(tmp_path / "s") == fields_of(live)
     with mqstore.inspect(live) as old, mqstore.inspect(tmp_path / "s") as new:
         assert new.queues() == old.queues()

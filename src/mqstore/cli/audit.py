@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from mqstore.cli.check import finding_lines
 from mqstore.cli.options import FormatOption, MasterOption, StorePath, check_master
 from mqstore.cli.output import Format, make_output, step_bar
 from mqstore.store.view import StoreView
@@ -12,7 +13,7 @@ EXIT_COULD_NOT_LOOK = 2
 
 
 def run(store: StorePath, master: MasterOption = "local[2]", format: FormatOption = Format.text) -> int:
-    """Check every record, and every unit against it, on a Spark cluster; `mqstore check` looks at more, on one machine.
+    """Find what `mqstore check` finds, on a Spark cluster.
 
     Exit codes: 0 nothing found, 1 findings, 2 could not look.
     """
@@ -26,9 +27,9 @@ def run(store: StorePath, master: MasterOption = "local[2]", format: FormatOptio
     finally:
         session.stop()
     document = dataclasses.asdict(result)
-    document["findings"] = [finding._asdict() for finding in result.findings]
+    document["findings"] = [finding.as_dict() for finding in result.findings]
     looked_at = f"{result.records} records, {result.units_in_queues} queue units, {result.keys_in_index} index entries"
-    lines = [f"{finding.kind}: {finding.message}" for finding in result.findings]
-    summary = f"{len(lines)} findings in {looked_at}" if lines else f"nothing wrong: {looked_at}"
+    lines = [line for finding in result.findings for line in finding_lines(finding)]
+    summary = f"{len(result.findings)} findings in {looked_at}" if lines else f"nothing wrong: {looked_at}"
     make_output(format).document(document, [*lines, summary])
     return 0 if result.ok else 1

@@ -80,6 +80,7 @@ def run(
             "bytes": result.bytes,
             "logBytes": result.log_bytes,
             "seconds": round(result.seconds, 3),
+            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
             "replayed": result.replayed,
             "manifest": str(result.manifest),
         },

@@ -89,6 +89,7 @@ def _on_spark(
             "lag": result.lag,
             "waiting": [one._asdict() for one in result.waiting],
             "seconds": round(result.seconds, 3),
+            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
             "report": None if result.report is None else str(result.report),
         },
         lines or ["no group has progress here"],

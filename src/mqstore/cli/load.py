@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mqstore.cli.options import FormatOption, MasterOption, check_master, parse_path, parse_time
-from mqstore.cli.output import Format, make_output, size_text
+from mqstore.cli.output import Format, make_output, size_text, step_bar
 from mqstore.errors import UsageError
 
 
@@ -39,7 +39,10 @@ def run(
     session = mqspark.session(check_master(master), "mqstore load")
     try:
         frame = session.read.format(table_format).options(**options).load(table)
-        result = mqspark.jobs.load(session, frame, output.absolute(), store_timestamp_ms=stored_ms)
+        with step_bar("loading") as on_progress:
+            result = mqspark.jobs.load(
+                session, frame, output.absolute(), store_timestamp_ms=stored_ms, on_progress=on_progress
+            )
     finally:
         session.stop()
     make_output(format).document(

@@ -112,6 +112,7 @@ def _on_spark(store: Path, report: Path | None, master: str, output: Output) -> 
             "messages": result.messages,
             "bytes": result.bytes,
             "seconds": round(result.seconds, 3),
+            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
             "peakPerSecond": result.peak_per_second,
             "topics": [one._asdict() for one in result.topics],
             "days": [{"day": day, "messages": count, "bytes": size} for day, count, size in result.days],

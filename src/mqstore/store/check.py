@@ -72,6 +72,11 @@ def check_store(
     return _Check(view, report, delay_levels, on_progress).run()
 
 
+def check_small_files(view: StoreView, report: Report) -> None:
+    """The part of a check that looks at the checkpoint and at the settings."""
+    _Check(view, report, delay.DEFAULT_DELAY_TABLE, None).small_files()
+
+
 @dataclass
 class _QueueState:
     """What the log has told of one queue so far."""
@@ -100,10 +105,10 @@ class _Check:
         self.summary = CheckSummary()
         self._beside_writer = is_locked(view.paths.lock)
         self._patience_end_s: float | None = None
-        self._index = IndexCheck(view, self._finding, beside_writer=self._beside_writer)
         self._end = view.min_physical_offset
 
     def run(self) -> CheckSummary:
+        self._index = IndexCheck(self._view, self._finding, beside_writer=self._beside_writer)
         for problem in self._view.log.inventory.problems:
             self._log_file(problem)
         self._walk_log()
@@ -113,10 +118,13 @@ class _Check:
         self._index.finish(self._end)
         self.summary.index_entries = self._index.entries
         self.summary.queues = len(self._queues)
-        self._checkpoint()
-        self._settings()
+        self.small_files()
         self._pool.close()
         return self.summary
+
+    def small_files(self) -> None:
+        self._checkpoint()
+        self._settings()
 
     def _finding(
         self,
@@ -275,7 +283,8 @@ class _Check:
         offset, units = run.first_queue_offset, run.units
         while units:
             stored = state.reader.units(offset, len(units) // QUEUE_UNIT_SIZE)
-            part, units = units[: len(stored) or len(units)], units[len(stored) or len(units) :]
+            size = len(stored) or state.reader.room_without_file(offset) * QUEUE_UNIT_SIZE
+            part, units = units[:size], units[size:]
             count = len(part) // QUEUE_UNIT_SIZE
             self.summary.units += count
             if not stored:

@@ -18,6 +18,9 @@ from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.store.queue_ext import open_ext
 
+MAX_UNITS = (1 << 63) // QUEUE_UNIT_SIZE
+"""More than any queue has."""
+
 
 class QueueReader:
     """The files of one queue, read by position. Offsets count units, not bytes.
@@ -64,6 +67,12 @@ class QueueReader:
     def units_per_file(self) -> int:
         """Units that one file holds, at least 1."""
         return max(1, self.inventory.size_bytes // QUEUE_UNIT_SIZE)
+
+    def room_without_file(self, offset: int) -> int:
+        """Units from ``offset`` on that a file would hold which is not there."""
+        if not self.inventory.entries:
+            return MAX_UNITS
+        return self.units_per_file - offset % self.units_per_file
 
     def entry_at(self, position: int) -> FileEntry | None:
         """The file that holds byte ``position`` of the queue, or None."""

@@ -1,6 +1,6 @@
 """Bulk jobs on Spark: the work is done inside the tasks, and only small summaries come back (docs/spark.md)."""
 
-from mqstore.spark.jobs.auditing import AuditFinding, AuditResult, audit
+from mqstore.spark.jobs.auditing import AuditResult, audit
 from mqstore.spark.jobs.compacting import CompactResult, compact
 from mqstore.spark.jobs.converting import convert
 from mqstore.spark.jobs.counting import StatsResult, stats
@@ -10,7 +10,6 @@ from mqstore.spark.jobs.loading import LoadResult, load
 from mqstore.spark.jobs.rebuilding import RebuildResult, rebuild
 
 __all__ = [
-    "AuditFinding",
     "AuditResult",
     "CompactResult",
     "ExportResult",

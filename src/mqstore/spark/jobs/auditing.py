@@ -1,47 +1,50 @@
-"""The derived files of a store held against its log, in parallel: every record, every unit, the number of keys."""
+"""The derived files of a store held against its log, in parallel: every record, every unit, every index entry.
+
+Tasks go through the store and tell whether all is as it should be. If it is not, one more task checks the store as
+``mqstore check`` does and names what is wrong, so that both find the same.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from mqstore import errors
-from mqstore.files.pool import FilePool
-from mqstore.kernels.api import QueueRun
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
-from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
-from mqstore.spark.jobs.tasks import Progress, run_tasks
+from mqstore.files.inventory import ProblemKind
+from mqstore.files.lock import is_locked
+from mqstore.findings import Finding, Severity
+from mqstore.layout.delay import parse_delay_levels
+from mqstore.layout.index import index_keys, key_hash
+from mqstore.spark.jobs.audit_parts import (
+    IndexAudit,
+    IndexWork,
+    QueuesWork,
+    SplitAudit,
+    SplitWork,
+    audit_index_file,
+    audit_split,
+    queues_are_odd,
+)
+from mqstore.spark.jobs.queue_files import QueueRanges, join_ranges
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
-from mqstore.spark.splits import Split, plan_splits
+from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
+from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
-from mqstore.store.paths import StorePaths, is_directory_name
-from mqstore.store.queue_reader import QueueReader
+from mqstore.store.index_reader import IndexFileReader
+from mqstore.store.paths import StorePaths
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST_FINDINGS = 1000
-_MOST_FINDINGS_PER_SPLIT = 100
-
-
-class AuditFinding(NamedTuple):
-    """One disagreement.
-
-    ``kind`` is ``damaged-record``, ``wrong-unit`` (units of a queue that are not those of the log), ``extra-units`` (a
-    queue that claims more messages than the log holds) or ``missing-keys`` / ``extra-keys`` (in the whole index).
-    """
-
-    kind: str
-    topic: str | None
-    queue_id: int | None
-    offset: int | None
-    message: str
+_MOST_FINDINGS: Final = 1000
+_QUEUES_PER_TASK: Final = 500
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,12 @@ class AuditResult:
         units: those that the log's records ask for.
         units_in_queues: those that the queues hold.
         wrong_units: units asked for that the queues do not hold as they should be.
-        keys, keys_in_index: those that the log's records have, and those that the index holds.
-        findings: the first thousand disagreements.
+        keys, keys_in_index: those that the log's records have, None where its files overlap or there are none, and
+            those that the index holds.
+        findings: what ``mqstore check`` finds, the first thousand of it.
         seconds: how long it took.
+        stage_seconds: the same by stage: scan, that is going through the store in tasks, and check, naming what is
+            wrong with it.
     """
 
     records: int
@@ -63,22 +69,16 @@ class AuditResult:
     units: int
     units_in_queues: int
     wrong_units: int
-    keys: int
+    keys: int | None
     keys_in_index: int
-    findings: list[AuditFinding]
+    findings: list[Finding]
     seconds: float
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
-        return not self.findings
-
-
-@dataclass
-class _SplitAudit:
-    found: SplitUnits
-    wrong_units: int = 0
-    findings: list[AuditFinding] = field(default_factory=list)
+        """Whether nothing is wrong; notes do not count."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
 
 
 def audit(
@@ -89,106 +89,127 @@ def audit(
     config: StoreConfig | None = None,
     on_progress: Progress | None = None,
 ) -> AuditResult:
-    """Check every record of a store, and its queues and the number of its index entries against them.
+    """Check every record of a store, and its queues, its index and its small files against them.
 
-    The store is only read; let it be closed, or what is written meanwhile may count on one side only.
+    The store is only read. What is wrong is named by one task that goes through the whole store, so that takes longer
+    than finding that nothing is.
 
     Args:
         spark: the session; its workers must see ``source``.
         source: a store.
         split_bytes: how much of the log one task takes.
         config: the store's delay levels, where they are not RocketMQ's.
-        on_progress: called with (tasks done, tasks in all).
+        on_progress: called with (tasks done, tasks in all) while the log is gone through, which is most of the work.
 
     Raises:
-        NotAStoreError, CorruptFileError, StoreIOError: it could not be looked at.
+        NotAStoreError, StoreIOError: it could not be looked at.
     """
-    started = time.monotonic()
+    clock = Clock()
     path = Path(source).absolute()
     check_is_store(StorePaths(path))
+    if split_bytes < 1:
+        raise errors.UsageError("split_bytes is below 1", found=split_bytes)
     levels = (config or StoreConfig()).message_delay_level
-    splits = plan_splits(StoreRef(str(path), ""), split_bytes)
-    audits = run_tasks(spark, functools.partial(_audit_split, levels), splits, on_progress)
-    findings = [finding for one in audits for finding in one.findings]
-    ends = _ends(audits)
-    keys = sum(one.found.keys for one in audits)
     with StoreView(path) as view:
-        queues = view.queues()
-        keys_in_index = sum(file.header.index_count - 1 for file in view.index_files())
+        odd = _is_odd_at_a_glance(view)
+        files = _index_files(view)
+        begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
+        work = SplitWork(levels, begin)
+        splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), split_bytes, fail_on_data_loss=False)
+        audits = run_tasks(spark, functools.partial(audit_split, work), splits, on_progress)
+        indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset, view.log_end) for file in files]
+        index = run_tasks(spark, audit_index_file, indexes)
+        ranges = join_ranges([one.found for one in audits])
+        odd |= ranges is None or any(one.odd for one in audits)
+        odd = odd or _index_is_odd(view, begin, audits, index) or any(_queues(spark, view, ranges or {}))
+        keys_in_index = sum(file.header.index_count - 1 for file in files)
         log_bytes = view.log_end - view.min_physical_offset
-    for queue in queues:
-        end = ends.get((queue.topic, queue.queue_id), queue.min_offset)
-        if queue.max_offset > end:
-            message = f"queue ends at {queue.max_offset}, its last message in the log is {end - 1}"
-            findings.append(AuditFinding("extra-units", queue.topic, queue.queue_id, end, message))
-    if keys_in_index != keys:
-        kind = "missing-keys" if keys_in_index < keys else "extra-keys"
-        message = f"the log has {keys} keys, the index {keys_in_index}"
-        findings.append(AuditFinding(kind, None, None, None, message))
+        units_in_queues = sum(queue.count for queue in view.queues())
+    clock.note("scan")
+    findings, summary = _name(spark, levels, path) if odd else ([], CheckSummary())
+    clock.note("check")
     return AuditResult(
-        records=sum(one.found.records for one in audits),
+        records=sum(one.found.records for one in audits) if splits else summary.records,
         log_bytes=log_bytes,
-        units=sum(one.found.units for one in audits),
-        units_in_queues=sum(queue.count for queue in queues),
+        units=sum(one.found.units for one in audits) if splits else summary.units,
+        units_in_queues=units_in_queues,
         wrong_units=sum(one.wrong_units for one in audits),
-        keys=keys,
+        keys=sum(one.found.keys for one in audits) if splits else None,
         keys_in_index=keys_in_index,
-        findings=findings[:_MOST_FINDINGS],
-        seconds=time.monotonic() - started,
+        findings=findings,
+        seconds=clock.seconds,
+        stage_seconds=clock.stages,
     )
 
 
-def _ends(audits: list[_SplitAudit]) -> dict[QueueKey, int]:
-    ends: dict[QueueKey, int] = {}
-    for one in audits:
-        for key, (_, end) in one.found.ranges.items():
-            ends[key] = max(end, ends.get(key, 0))
-    return ends
+def _is_odd_at_a_glance(view: StoreView) -> bool:
+    """Whether a check would find something in the list of log files, behind the log's end, or in the small files."""
+    small: list[Finding] = []
+    check_small_files(view, small.append)
+    return bool(
+        small or view.log.inventory.problems or is_locked(view.paths.lock) or view.log.is_damaged_at(view.log_end)
+    )
 
 
-def _audit_split(delay_levels: str, split: Split) -> _SplitAudit:
-    """Runs in a task."""
-    result = _SplitAudit(SplitUnits())
-    pool = FilePool()
-    readers: dict[QueueKey, QueueReader] = {}
+def _overlap(view: StoreView) -> bool:
+    """Whether files of the log overlap, so that it cannot be divided."""
+    inventory = view.log.inventory
+    kinds = {problem.kind for problem in inventory.problems}
+    too_long = any(entry.length > inventory.size_bytes for entry in inventory.entries)
+    return too_long or bool(kinds & {ProblemKind.DUPLICATE, ProblemKind.OVERLAP})
+
+
+def _index_files(view: StoreView) -> list[IndexFileReader]:
+    """The index files; none if one of them is broken, which a check tells."""
     try:
-        for key, run in runs_of(split, delay_levels, result.found):
-            if not is_directory_name(key[0]) or key[1] < 0:
-                continue
-            result.found.note_run(key, run)
-            if key not in readers:
-                readers[key] = QueueReader(*key, split.store.paths.queue(*key), pool)
-            _compare(result, readers[key], run)
-    except errors.CorruptRecordError as error:
-        result.findings.append(AuditFinding("damaged-record", None, None, error.offset, str(error)))
-    finally:
-        pool.close()
-    return result
+        files = view.index_files()
+        for file in files:
+            _ = file.header
+    except errors.CorruptFileError:
+        return []
+    return files
 
 
-def _compare(result: _SplitAudit, queue: QueueReader, run: QueueRun) -> None:
-    """Hold the units of a run against those in the queue's files."""
-    count = len(run.units) // QUEUE_UNIT_SIZE
-    held = _read(queue, run.first_queue_offset, count)
-    if held == run.units:
-        return
-    for number in range(count):
-        place = slice(number * QUEUE_UNIT_SIZE, (number + 1) * QUEUE_UNIT_SIZE)
-        if held[place] != run.units[place]:
-            result.wrong_units += 1
-            if len(result.findings) < _MOST_FINDINGS_PER_SPLIT:
-                offset = run.first_queue_offset + number
-                message = f"unit is {held[place].hex() or 'missing'}, the log says {run.units[place].hex()}"
-                result.findings.append(AuditFinding("wrong-unit", queue.topic, queue.queue_id, offset, message))
+def _index_is_odd(view: StoreView, begin: int, audits: list[SplitAudit], index: list[IndexAudit]) -> bool:
+    """Whether the entries are not the keys of the log, in the order of the log."""
+    if not index:
+        return bool(list(view.paths.index.glob("*")))  # one that is broken; no index at all is no fault
+    ends = [offset for one in index for offset in (one.first_offset, one.last_offset) if offset is not None]
+    if any(one.odd for one in index) or ends != sorted(ends):
+        return True
+    if sum(one.key_sum for one in audits) % (1 << 64) != sum(one.key_sum for one in index) % (1 << 64):
+        return True
+    # The oldest file may begin between two keys of a record: of that one some may be missing.
+    held = Counter(number for one in index for number in one.first_hashes)
+    if not held or begin < view.min_physical_offset:
+        return False
+    record = view.message_at(begin)
+    return record is None or bool(held - Counter(key_hash(record.topic, key) for key in index_keys(record)))
 
 
-def _read(queue: QueueReader, offset: int, count: int) -> bytes:
-    """The units from ``offset`` on, over the borders of files; fewer where a file is missing."""
-    data = b""
-    while len(data) < count * QUEUE_UNIT_SIZE:
-        done = len(data) // QUEUE_UNIT_SIZE
-        more = queue.units(offset + done, count - done)
-        if not more:
-            break
-        data += more
-    return data
+def _queues(spark: SparkSession, view: StoreView, ranges: QueueRanges) -> list[bool]:
+    """Whether queues are odd, by some of them."""
+    listed = [(*key, ranges[key][1] if key in ranges else None) for key in view.paths.list_queues()]
+    works = [
+        QueuesWork(str(view.path), view.min_physical_offset, listed[first : first + _QUEUES_PER_TASK])
+        for first in range(0, len(listed), _QUEUES_PER_TASK)
+    ]
+    return run_tasks(spark, queues_are_odd, works)
+
+
+def _name(spark: SparkSession, delay_levels: str, path: Path) -> tuple[list[Finding], CheckSummary]:
+    """What is wrong, by a task that checks the whole store."""
+    return run_tasks(spark, functools.partial(_check, delay_levels), [str(path)])[0]
+
+
+def _check(delay_levels: str, path: str) -> tuple[list[Finding], CheckSummary]:
+    """Runs in a task."""
+    findings: list[Finding] = []
+
+    def report(finding: Finding) -> None:
+        if len(findings) < _MOST_FINDINGS:
+            findings.append(finding)
+
+    with StoreView(path) as view:
+        summary = check_store(view, report, delay_levels=parse_delay_levels(delay_levels))
+    return findings, summary

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Clock, run_tasks
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
 
@@ -66,7 +66,8 @@ class StatsResult:
         tags: by topic and tag, most messages first; beyond 10,000 in a task, rare ones are counted as ``(others)``.
         hosts: by producer's address, most messages first; with the same limit.
         sizes: messages whose record has up to so many bytes, a power of two, and more than half of that.
-        seconds: how long it took.
+        seconds: how long it took, without the report.
+        stage_seconds: the same by stage: plan, count.
         report: the page that was written.
     """
 
@@ -79,6 +80,7 @@ class StatsResult:
     sizes: list[tuple[int, int]]
     seconds: float
     report: Path | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def days(self) -> list[tuple[str, int, int]]:
@@ -143,17 +145,19 @@ def stats(
     """
     from mqstore.spark.messages import MessagesView
 
-    started = time.monotonic()
+    clock = Clock()
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     paths = json.dumps([os.fspath(path) for path in sources])
     parsed = ReadOptions.parse({**(options or {}), "paths": paths})
     if parsed.view != "messages":
         raise errors.UsageError("only messages are counted", found=f"view {parsed.view}")
     parts = MessagesView(find_stores(parsed), parsed, _COLUMNS).plan()
+    clock.note("plan")
     total = _Counts()
     for one in run_tasks(spark, functools.partial(_count_part, parsed), parts, on_progress):
         total.add(one)
-    result = _result(total, time.monotonic() - started, None if report is None else Path(report).absolute())
+    clock.note("count")
+    result = _result(total, clock, None if report is None else Path(report).absolute())
     if result.report is not None:
         from mqstore.spark.jobs.report import write_stats
 
@@ -206,7 +210,7 @@ def _cut(names: Counter[Any]) -> None:
         names[(key[0], OTHERS) if isinstance(key, tuple) else OTHERS] += number
 
 
-def _result(total: _Counts, seconds: float, report: Path | None) -> StatsResult:
+def _result(total: _Counts, clock: Clock, report: Path | None) -> StatsResult:
     topics: dict[str, list[int]] = {}
     for (topic, _), (messages, size, first_ms, last_ms) in total.hours.items():
         known = topics.setdefault(topic, [0, 0, first_ms, last_ms])
@@ -222,6 +226,7 @@ def _result(total: _Counts, seconds: float, report: Path | None) -> StatsResult:
         [NameCount(topic, tag, number) for (topic, tag), number in total.tags.most_common()],
         [NameCount(None, host, number) for host, number in total.hosts.most_common()],
         sorted(total.sizes.items()),
-        seconds,
+        clock.seconds,
         report,
+        clock.stages,
     )

@@ -8,17 +8,16 @@ import hashlib
 import json
 import os
 import re
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
 from mqstore.files.remote import as_path
 from mqstore.spark.jobs import lake, outputs
-from mqstore.spark.jobs.tasks import Progress, run_tasks
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
 
@@ -50,6 +49,7 @@ class ExportResult:
         rows, files, bytes: what there is of the job's output now.
         log_bytes: bytes of log that were read for it.
         seconds: how long the job took when it ran.
+        stage_seconds: the same by stage: plan, write, publish.
         manifest: JSON file that lists every file with its rows and bytes.
         replayed: True when the job had been done before and nothing was written now.
     """
@@ -63,6 +63,7 @@ class ExportResult:
     seconds: float
     manifest: Path
     replayed: bool = False
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def export(
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
         MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
     """
-    started = time.monotonic()
+    clock = Clock()
     lake.check_format(table_format)
     if (table_format == "iceberg") != (table is not None and catalog is not None):
         raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
@@ -140,11 +141,14 @@ def export(
     if job.manifest.exists():
         return _from_manifest(job)
     parts = _begin(job, parts)
+    clock.note("plan")
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)
+    clock.note("write")
     files = [file for one in written for file in one.files]
     _publish(job, files)
     _commit(job, files, catalog or {})
-    return _finish(job, files, sum(one.log_bytes for one in written), time.monotonic() - started)
+    clock.note("publish")
+    return _finish(job, files, sum(one.log_bytes for one in written), clock)
 
 
 def _plan(
@@ -297,7 +301,7 @@ def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
     outputs.sync_names(output / file.path for file in files)
 
 
-def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, seconds: float) -> ExportResult:
+def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Clock) -> ExportResult:
     content = {
         "jobId": job.job_id,
         "sources": list(job.options.paths),
@@ -305,7 +309,8 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, seconds: fl
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size_bytes for file in files),
         "logBytes": log_bytes,
-        "seconds": round(seconds, 3),
+        "seconds": round(clock.seconds, 3),
+        "stageSeconds": {name: round(seconds, 3) for name, seconds in clock.stages.items()},
         "files": [{"path": file.path, "rows": file.rows, "bytes": file.size_bytes} for file in files],
     }
     outputs.put(job.manifest, json.dumps(content, indent=1).encode())
@@ -325,4 +330,5 @@ def _from_manifest(job: _Job) -> ExportResult:
         content["seconds"],
         job.manifest,
         replayed=True,
+        stage_seconds=content.get("stageSeconds", {}),
     )

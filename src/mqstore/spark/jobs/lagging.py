@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mqstore.spark.jobs.counting import HOUR_MS
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Clock, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
@@ -67,7 +66,8 @@ class LagResult:
         rows: by broker, group, topic and queue.
         waiting: by group, topic and hour of storing. The sums up to an hour are the lag there would have been at its
             end, had the group stood where it stands now: how the backlog grew.
-        seconds: how long it took.
+        seconds: how long it took, without the report.
+        stage_seconds: the same by stage: plan, count.
         report: the page that was written.
     """
 
@@ -75,6 +75,7 @@ class LagResult:
     waiting: list[WaitingCount]
     seconds: float
     report: Path | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def lag(self) -> dict[str, int]:
@@ -114,7 +115,7 @@ def lag(
         MqstoreError: what reading the stores raises. Damage among the messages that wait is passed over with a warning
             in the task's log: they are counted as waiting, and not in an hour.
     """
-    started = time.monotonic()
+    clock = Clock()
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     options = ReadOptions.parse({"paths": json.dumps([os.fspath(path) for path in sources])})
     rows: list[LagRow] = []
@@ -134,8 +135,10 @@ def lag(
     finally:
         known.close()
     task = functools.partial(_count_waiting, _offsets(rows))
+    clock.note("plan")
     counted = run_tasks(spark, task, splits, on_progress)
-    result = _result(rows, counted, time.monotonic() - started, None if report is None else Path(report).absolute())
+    clock.note("count")
+    result = _result(rows, counted, clock, None if report is None else Path(report).absolute())
     if result.report is not None:
         from mqstore.spark.jobs.report import write_lag
 
@@ -190,7 +193,7 @@ def _count_waiting(offsets: dict[str, GroupOffsets], split: QueueSplit) -> _Wait
     return _Waiting(dict(hours), times)
 
 
-def _result(rows: list[LagRow], counted: list[_Waiting], seconds: float, report: Path | None) -> LagResult:
+def _result(rows: list[LagRow], counted: list[_Waiting], clock: Clock, report: Path | None) -> LagResult:
     hours: Counter[tuple[str, str, int]] = Counter()
     times: dict[tuple[str, str, str, int], tuple[int, int]] = {}
     for one in counted:
@@ -203,4 +206,4 @@ def _result(rows: list[LagRow], counted: list[_Waiting], seconds: float, report:
         oldest, newest = times.get((row.broker_name, row.group, row.topic, row.queue_id), (None, None))
         full.append(row._replace(oldest_ms=oldest, newest_ms=newest))
     waiting = [WaitingCount(*key, messages) for key, messages in sorted(hours.items())]
-    return LagResult(sorted(full, key=lambda row: row[:4]), waiting, seconds, report)
+    return LagResult(sorted(full, key=lambda row: row[:4]), waiting, clock.seconds, report, clock.stages)

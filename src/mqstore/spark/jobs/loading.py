@@ -29,7 +29,7 @@ from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import NewStore, build_derived
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
@@ -78,6 +78,7 @@ def load(
     *,
     config: StoreConfig | None = None,
     store_timestamp_ms: int | None = None,
+    on_progress: Progress | None = None,
 ) -> LoadResult:
     """Make a new store of a table of messages.
 
@@ -89,32 +90,34 @@ def load(
         config: file sizes, limits, delay levels, and the number of queues that topics get.
         store_timestamp_ms: store time of messages when ``frame`` does not say it; None is now. With the same time and
             rows the store has the same bytes, however the rows are spread over partitions.
+        on_progress: called with (tasks done, tasks in all) of each stage in turn: the table is sorted, measured,
+            written, and queues and index are built.
 
     Raises:
         UsageError: a column that a message does not have, or that is missing; ``output`` is in use.
         MessageIllegalError: a message that a store would not take.
         StoreIOError, DiskFullError.
     """
-    started = time.monotonic()
+    clock = Clock()
     target = Path(output).absolute()
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
     rows = load_input.in_order(frame, stored_ms)
-    clock = _Clock()
     with Stage(target) as stage:
         paths = StorePaths(stage.root)
         durable.make_directories(paths.commit_log)
         new = _new_store(paths, config or StoreConfig())
         spool = target.with_name(f".{target.name}.{uuid.uuid4().hex}.sorted")
         try:
-            rows.write.parquet(str(spool))
+            with watched(spark, None, on_progress):
+                rows.write.parquet(str(spool))
             clock.note("sort")
-            measured = _measure(spark, new, spool)
+            measured = _measure(spark, new, spool, on_progress)
             clock.note("measure")
-            log_bytes = _write(spark, new, measured)
+            log_bytes = _write(spark, new, measured, on_progress)
             clock.note("write")
         finally:
             copying.remove_tree(spool)
-        found, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES)
+        found, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         _note_topics(new, measured)
         clock.note("derive")
         stage.put_in_place()
@@ -124,22 +127,9 @@ def load(
         log_bytes,
         sum(one.units for one in found),
         sum(one.keys for one in found),
-        time.monotonic() - started,
         clock.seconds,
+        clock.stages,
     )
-
-
-class _Clock:
-    """How long stages take."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def note(self, stage: str) -> None:
-        now = time.monotonic()
-        self.seconds[stage] = now - self._last
-        self._last = now
 
 
 def _new_store(paths: StorePaths, config: StoreConfig) -> NewStore:
@@ -264,10 +254,10 @@ def _encode(group: list[tuple[Pending, int]], size: int, position: int, queues: 
     return memoryview(buffer)[:done]
 
 
-def _measure(spark: SparkSession, new: NewStore, spool: Path) -> list[Measured]:
+def _measure(spark: SparkSession, new: NewStore, spool: Path, on_progress: Progress | None) -> list[Measured]:
     work = _Work(new.paths.commit_log, new.sizes.commit_log, new.config)
     # Spark numbers the files of a sorted table in its order.
-    return run_tasks(spark, work.measure, sorted(spool.glob("part-*.parquet")))
+    return run_tasks(spark, work.measure, sorted(spool.glob("part-*.parquet")), on_progress)
 
 
 # -- placing and writing
@@ -320,13 +310,13 @@ def _close(pieces: list[Piece]) -> None:
     pieces[-1] = pieces[-1]._replace(closes=True)
 
 
-def _write(spark: SparkSession, new: NewStore, measured: list[Measured]) -> int:
+def _write(spark: SparkSession, new: NewStore, measured: list[Measured], on_progress: Progress | None) -> int:
     file_size = new.sizes.commit_log
     plans, end = plan_writes(measured, file_size)
     for start in range(0, end, file_size):
         os.close(durable.create_file(new.paths.commit_log / f"{start:020d}", file_size))
     work = _Work(new.paths.commit_log, file_size, new.config)
-    run_tasks(spark, work.write, plans)
+    run_tasks(spark, work.write, plans, on_progress)
     durable.sync_directory(new.paths.commit_log)
     return end
 

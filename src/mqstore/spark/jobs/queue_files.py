@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from mqstore.store.log_reader import Chunk
 from mqstore.store.multi_dispatch import find_multi_dispatch, queue_runs
 from mqstore.store.paths import StorePaths
 
+_STRICT: Final = SplitPolicy()
 QueueKey = tuple[str, int]
 QueueRanges = dict[QueueKey, tuple[int, int]]
 
@@ -46,6 +47,7 @@ class SplitUnits:
         last_record_offset, last_timestamp_ms: of the last record.
         ranges: the queue offsets of each queue.
         irregular: whether a queue's offsets do not follow each other.
+        unfit: whether a record's queue offset can be in no queue.
     """
 
     records: int = 0
@@ -56,6 +58,7 @@ class SplitUnits:
     last_timestamp_ms: int = 0
     ranges: QueueRanges = field(default_factory=dict)
     irregular: bool = False
+    unfit: bool = False
 
     def note_chunk(self, chunk: Chunk) -> None:
         """Count the records and keys of a chunk."""
@@ -84,17 +87,30 @@ def key_counts(chunk: Chunk) -> npt.NDArray[np.int32]:
     return counts
 
 
-def runs_of(split: Split, delay_levels: str, found: SplitUnits) -> Iterator[tuple[QueueKey, QueueRun]]:
-    """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out."""
+def runs_of(
+    split: Split,
+    delay_levels: str,
+    found: SplitUnits,
+    policy: SplitPolicy = _STRICT,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> Iterator[tuple[QueueKey, QueueRun]]:
+    """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out.
+
+    ``on_chunk`` gets each chunk of the log in front of its runs.
+    """
     delay_ms = delay_array(parse_delay_levels(delay_levels))
     multi = find_multi_dispatch(split.store.paths)
     log = open_log(split.store)
     try:
-        for chunk in read_split(log, split, SplitPolicy()):
+        for chunk in read_split(log, split, policy):
             found.note_chunk(chunk)
+            if on_chunk is not None:
+                on_chunk(chunk)
             for run, _ in queue_runs(chunk, delay_ms, multi):
                 if 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
                     yield (decode_text(run.topic), run.queue_id), run
+                else:
+                    found.unfit = True
     finally:
         log.close()
 

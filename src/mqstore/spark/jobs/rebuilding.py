@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +22,7 @@ from mqstore.files.inventory import ProblemKind
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
-from mqstore.spark.jobs.tasks import Progress, run_tasks
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, open_log, plan_splits
 from mqstore.spark.stores import StoreRef
@@ -56,6 +55,7 @@ class RebuildResult:
         keys, index_files: what its index holds.
         seconds: how long it took.
         in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
+        stage_seconds: by stage: copy, build.
     """
 
     output: Path
@@ -67,6 +67,7 @@ class RebuildResult:
     index_files: int
     seconds: float
     in_order: bool = False
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 class NewStore(NamedTuple):
@@ -106,14 +107,16 @@ def rebuild(
         CorruptRecordError, CorruptFileError: damage in the log; :func:`mqstore.store.rebuild.rebuild` can pass over it.
         NotAStoreError, StoreIOError, DiskFullError.
     """
-    started = time.monotonic()
+    clock = Clock()
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
     target = Path(output).absolute()
     stage = _begin(spark, StorePaths(Path(source).absolute()), target, config or StoreConfig())
+    clock.note("copy")
     found, in_order = build_derived(spark, stage, split_bytes, on_progress)
     _put_in_place(stage.paths.root, target)
-    return _result(target, found, started, in_order)
+    clock.note("build")
+    return _result(target, found, clock, in_order)
 
 
 def build_derived(
@@ -232,7 +235,7 @@ def _put_in_place(stage: Path, target: Path) -> None:
     durable.sync_directory(target.parent)
 
 
-def _result(target: Path, found: list[SplitUnits], started: float, in_order: bool) -> RebuildResult:
+def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool) -> RebuildResult:
     with StoreView(target) as view:
         queues = view.queues()
         files = view.index_files()
@@ -246,6 +249,7 @@ def _result(target: Path, found: list[SplitUnits], started: float, in_order: boo
         sum(queue.count for queue in queues),
         keys,
         len(files),
-        time.monotonic() - started,
+        clock.seconds,
         in_order,
+        clock.stages,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,30 @@ ResultT = TypeVar("ResultT")
 
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all)."""
+
+
+class Clock:
+    """How long a job and its stages take, from when the clock was made.
+
+    Attributes:
+        stages: seconds by stage, in the order of the stages.
+    """
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._started = self._last = time.monotonic()
+
+    def note(self, stage: str) -> None:
+        """A stage has ended."""
+        now = time.monotonic()
+        self.stages[stage] = now - self._last
+        self._last = now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self._started
+
 
 _LOOK_EVERY_S = 0.2
 _GROUP = "spark.jobGroup.id"
@@ -43,7 +68,7 @@ def run_tasks(
     number = len(items)
     rows = spark.range(0, number, 1, number).mapInArrow(_Mapper(function, list(items)), "id long, result binary")
     results: list[Any] = [None] * number
-    with _watched(spark, number, on_progress):
+    with watched(spark, number, on_progress):
         found = rows.collect()
     for row in found:
         result = pickle.loads(row["result"])
@@ -54,12 +79,15 @@ def run_tasks(
 
 
 @contextmanager
-def _watched(spark: SparkSession, total: int, on_progress: Progress | None) -> Iterator[None]:
-    """Tell how many tasks are done while the block runs. Spark Connect does not say, so there only the end is told."""
+def watched(spark: SparkSession, total: int | None, on_progress: Progress | None) -> Iterator[None]:
+    """Tell how many tasks are done while the block runs. Spark Connect does not say, so there only the end is told.
+
+    Without ``total`` it is that of the stages which Spark has begun, and grows with them.
+    """
     if on_progress is None:
         yield
         return
-    on_progress(0, total)
+    on_progress(0, total or 1)
     if hasattr(spark, "_jsc"):
         context = spark.sparkContext
         group = f"mqstore-{uuid.uuid4().hex}"
@@ -76,15 +104,17 @@ def _watched(spark: SparkSession, total: int, on_progress: Progress | None) -> I
             context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]
     else:
         yield
-    on_progress(total, total)
+    on_progress(total or 1, total or 1)
 
 
-def _watch(context: Any, group: str, total: int, on_progress: Progress, over: threading.Event) -> None:
+def _watch(context: Any, group: str, total: int | None, on_progress: Progress, over: threading.Event) -> None:
     tracker = context.statusTracker()
     while not over.wait(_LOOK_EVERY_S):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        on_progress(min(total, sum(stage.numCompletedTasks for stage in stages if stage is not None)), total)
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        infos = [info for stage in stages if (info := tracker.getStageInfo(stage)) is not None]
+        number = total or max(1, sum(info.numTasks for info in infos))
+        on_progress(min(number, sum(info.numCompletedTasks for info in infos)), number)
 
 
 class _Mapper:

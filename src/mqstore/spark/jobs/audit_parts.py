@@ -1,0 +1,222 @@
+"""What the tasks of an audit look at: a split of the log, some queues, an index file.
+
+They tell whether anything is odd, not what: a check names it. So nothing that a check finds may pass here unseen.
+The keys of the log and the entries of the index are compared as sums of hashes, which need no order and take no room.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mqstore import errors, kernels
+from mqstore.files.pool import FilePool
+from mqstore.kernels.api import QueueRun
+from mqstore.layout import index as layout
+from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
+from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, key_counts, runs_of
+from mqstore.spark.options import OnCorruptRecord
+from mqstore.spark.splits import Split, SplitPolicy
+from mqstore.spark.tables import ENTRY
+from mqstore.store.index_reader import Geometry
+from mqstore.store.log_reader import Chunk
+from mqstore.store.paths import StorePaths, is_directory_name
+from mqstore.store.queue_reader import QueueReader
+
+_FAILING: Final = SplitPolicy(fail_on_data_loss=False)
+_SKIPPING: Final = SplitPolicy(OnCorruptRecord.SKIP, fail_on_data_loss=False)
+_ENTRIES_AT_A_TIME: Final = 1 << 16
+_ODD: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+@dataclass
+class SplitAudit:
+    """What a split holds.
+
+    Attributes:
+        found: its records, units and keys.
+        wrong_units: units that the queues do not hold as the log says.
+        key_sum: of the keys of records behind the index's first entry.
+        odd: whether a check would find something here.
+    """
+
+    found: SplitUnits = field(default_factory=SplitUnits)
+    wrong_units: int = 0
+    key_sum: int = 0
+    odd: bool = False
+
+
+class SplitWork(NamedTuple):
+    """How splits are audited: the delay levels, and the record that the index begins with."""
+
+    delay_levels: str
+    index_begin: int
+
+
+def audit_split(work: SplitWork, split: Split) -> SplitAudit:
+    """Runs in a task: hold the records of a split against their units, and add up their keys."""
+    try:
+        return _audit_split(work, split, _FAILING)
+    except errors.CorruptRecordError:
+        result = _audit_split(work, split, _SKIPPING)
+        result.odd = True
+        return result
+
+
+def _audit_split(work: SplitWork, split: Split, policy: SplitPolicy) -> SplitAudit:
+    result = SplitAudit()
+
+    def look(chunk: Chunk) -> None:
+        result.key_sum = (result.key_sum + _key_sum(chunk, work.index_begin)) % (1 << 64)
+
+    pool = FilePool()
+    readers: dict[QueueKey, QueueReader] = {}
+    try:
+        for key, run in runs_of(split, work.delay_levels, result.found, policy, look):
+            if not is_directory_name(key[0]) or key[1] < 0:
+                result.odd = True
+                continue
+            result.found.note_run(key, run)
+            if key not in readers:
+                readers[key] = QueueReader(*key, split.store.paths.queue(*key), pool)
+            result.wrong_units += _wrong_units(readers[key], run)
+    finally:
+        pool.close()
+    result.odd |= bool(result.wrong_units) or result.found.irregular or result.found.unfit
+    return result
+
+
+def _wrong_units(queue: QueueReader, run: QueueRun) -> int:
+    """How many units of a run are not in the queue's files as they should be."""
+    count = len(run.units) // QUEUE_UNIT_SIZE
+    wrong = done = 0
+    while done < count:
+        held = queue.units(run.first_queue_offset + done, count - done)
+        if not held:
+            gone = min(count - done, queue.room_without_file(run.first_queue_offset + done))
+            wrong, done = wrong + gone, done + gone
+            continue
+        right = run.units[done * QUEUE_UNIT_SIZE :][: len(held)]
+        if held != right:
+            kind = np.dtype((np.void, QUEUE_UNIT_SIZE))
+            wrong += int((np.frombuffer(held, kind) != np.frombuffer(right, kind)).sum())
+        done += len(held) // QUEUE_UNIT_SIZE
+    return wrong
+
+
+def _key_sum(chunk: Chunk, begin: int) -> int:
+    """The keys of a chunk as an index file would hold them, from the record behind ``begin`` on."""
+    count = int(key_counts(chunk).sum())
+    if not count:
+        return 0
+    file = bytearray(layout.file_size(1, count + 1))
+    kernels.index_put(file, 1, count + 1, chunk.buffer, chunk.columns, 0, 0, chunk.columns.count)
+    entries = np.frombuffer(file, ENTRY, count, layout.entry_position(1, 1))
+    return _sum(entries[entries["physicalOffset"] > begin])
+
+
+def _sum(entries: Any) -> int:
+    """A sum that other entries hardly have, whatever their order."""
+    mixed = entries["physicalOffset"].astype(np.uint64) * np.uint64(_ODD[0]) + entries["keyHash"].astype(np.uint64)
+    for shift, odd in ((30, _ODD[1]), (27, _ODD[2])):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(odd)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+# -- queues
+
+
+class QueuesWork(NamedTuple):
+    """Queues, each with where the log says that it ends, None where the log has no message of it."""
+
+    root: str
+    log_begin: int
+    queues: Sequence[tuple[str, int, int | None]]
+
+
+def queues_are_odd(work: QueuesWork) -> bool:
+    """Runs in a task: whether a queue's files are not as they should be, or hold units behind the queue's end."""
+    paths = StorePaths(Path(work.root))
+    pool = FilePool()
+    try:
+        for topic, queue_id, end in work.queues:
+            reader = QueueReader(topic, queue_id, paths.queue(topic, queue_id), pool)
+            behind = reader.unit(reader.find_end(work.log_begin) if end is None else end)
+            if reader.inventory.problems or (behind is not None and behind.is_written):
+                return True
+    finally:
+        pool.close()
+    return False
+
+
+# -- index
+
+
+class IndexWork(NamedTuple):
+    """An index file, and between which physical offsets the log holds records: the index's first entry, its end."""
+
+    path: Path
+    geometry: Geometry
+    index_begin: int
+    log_begin: int
+    log_end: int
+
+
+class IndexAudit(NamedTuple):
+    """What an index file holds.
+
+    Attributes:
+        key_sum: of its entries behind the index's first, without those of records that have expired.
+        first_hashes: of the entries of the index's first record.
+        first_offset, last_offset: of its first and last entries; None without entries.
+        odd: whether a check would find something here.
+    """
+
+    key_sum: int
+    first_hashes: list[int]
+    first_offset: int | None
+    last_offset: int | None
+    odd: bool
+
+
+def audit_index_file(work: IndexWork) -> IndexAudit:
+    """Runs in a task: whether the file's chains are whole; and the sum of its entries."""
+    slots, total, hashes = work.geometry.hash_slots, 0, list[int]()
+    with work.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        count = layout.decode_header(data[: layout.INDEX_HEADER.size]).index_count
+        if count <= 1:
+            return IndexAudit(0, [], None, None, _slots_are_odd(data, work.geometry, 1))
+        for first in range(1, count, _ENTRIES_AT_A_TIME):
+            size = min(_ENTRIES_AT_A_TIME, count - first) * ENTRY.itemsize
+            place = layout.entry_position(first, slots)
+            entries = np.frombuffer(data[place : place + size], ENTRY)
+            offsets = entries["physicalOffset"]
+            total += _sum(entries[(offsets != work.index_begin) & (offsets >= work.log_begin)])
+            hashes += entries["keyHash"][offsets == work.index_begin].tolist()
+        ends = [_offset_of(data, layout.entry_position(number, slots)) for number in (1, count - 1)]
+        odd = _slots_are_odd(data, work.geometry, count) or ends[1] >= work.log_end
+        return IndexAudit(total % (1 << 64), hashes, ends[0], ends[1], odd)
+
+
+def _offset_of(data: mmap.mmap, place: int) -> int:
+    return int(np.frombuffer(data[place : place + ENTRY.itemsize], ENTRY)["physicalOffset"][0])
+
+
+def _slots_are_odd(data: mmap.mmap, geometry: Geometry, count: int) -> bool:
+    view = memoryview(data)
+    try:
+        used = view[: layout.entry_position(count, geometry.hash_slots)]
+        right = kernels.index_slots(used, geometry.hash_slots, count, LONG_MAX)
+        begin = layout.INDEX_HEADER.size
+        held = view[begin : begin + geometry.hash_slots * layout.INDEX_SLOT.size]
+        odd = bool(right.bad) or held != memoryview(right.slots)
+        used.release()
+        held.release()
+        return odd
+    finally:
+        view.release()
