@@ -200,3 +200,21 @@ def test_queues_are_listed_while_others_are_removed(tmp_path: Path, monkeypatch:
         assert len(queues.all()) in (9, 10)
         store._engine.dispatcher.remove(queues.find("topic-4", 0), lambda queue: True)  # type: ignore[arg-type]
         assert "topic-4" not in queues._of_topic
+
+
+def test_topics_that_a_crash_kept_from_being_saved_are_known_again(tmp_path: Path) -> None:
+    path, copy = tmp_path / "s", tmp_path / "copy"
+    fill_topics(path)
+    delete_topic(path, "topic-3")
+    with open_small(path, flush_interval_consume_queue=3_600_000) as store:
+        store.put(Message("new", b"acknowledged", queue_id=2))
+        store.put(Message("late", b"", queue_id=0, delay_level=1))
+        store.wait_dispatched()
+        copy_of_running(path, copy)
+    assert "new" not in (copy / "config" / "topics.json").read_text()
+    mark_crashed(copy)
+    with open_small(copy) as store:
+        assert {one.topic for one in store.clean_unused_topics()} == {"topic-3"}
+        assert store.get("new", 2).messages[0].body == b"acknowledged"
+        assert store.settings.topics["new"].write_queue_nums == 3
+        assert "SCHEDULE_TOPIC_XXXX" not in store.settings.topics

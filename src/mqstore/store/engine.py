@@ -21,6 +21,7 @@ from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.files.write_buffer import BufferPool
 from mqstore.layout import delay
+from mqstore.layout.constants import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.status import PutMessageStatus
 from mqstore.store.checkpoint import FileSizes
 from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
@@ -39,7 +40,7 @@ from mqstore.store.log_reader import LogReader
 from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
-from mqstore.store.paths import StorePaths
+from mqstore.store.paths import StorePaths, is_legal_topic
 from mqstore.store.putting import Putting
 from mqstore.store.recovery import LogEnd, Progress, Recovery
 from mqstore.store.schedule import ScheduleService
@@ -141,11 +142,20 @@ class Engine:
         self._index_files: tuple[list[Path], list[IndexFileReader]] = ([], [])
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, self.delay_table, self.filter_bits)
         self.dispatcher.multi = self.multi_dispatch
-        end = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress).run()
+        recovery = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress)
+        end = recovery.run()
+        self._make_topics_known(recovery.queues_behind_note)
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)
         self.commit_log = self._open_log(end)
         held.callback(self.commit_log.close)
+
+    def _make_topics_known(self, queues: list[ConsumeQueue]) -> None:
+        """A crash may have come before the settings with the topics of the newest messages were saved."""
+        for queue in queues:
+            is_put_into = is_legal_topic(queue.topic) and not queue.topic.startswith((SCHEDULE_TOPIC, LMQ_PREFIX))
+            if is_put_into and queue.queue_id <= MAX_QUEUE_ID:
+                self.settings.ensure_topic(queue.topic, queue.queue_id + 1, self.config)
 
     def _make_buffers(self, held: ExitStack) -> BufferPool | None:
         config = self.config

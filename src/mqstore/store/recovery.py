@@ -65,6 +65,7 @@ class Recovery:
         self._geometry = sizes.index
         self._dispatcher = dispatcher
         self._on_progress = on_progress
+        self.queues_behind_note: list[ConsumeQueue] = []
         self._crashed = mode_of(paths.abort) != 0
         self._damage: LogDamage | None = None
         self._has_begun = False
@@ -91,6 +92,8 @@ class Recovery:
         self._begin_dispatch(note)
         self._dispatch_to(end.offset)
         self._finish_derived()
+        if note is not None:
+            self.queues_behind_note = [one for one in self._queues.all() if _ends_behind(one, note.log_offset)]
         if scanned is not None or self._has_scan_note:
             durable.remove_file(self._paths.scan_note)
         return end
@@ -398,6 +401,11 @@ _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
 SALVAGE_HINT = (
     "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW --salvage"
 )
+
+
+def _ends_behind(queue: ConsumeQueue, physical_offset: int) -> bool:
+    last = queue.unit(queue.max_offset - 1) if queue.max_offset > queue.min_offset else None
+    return last is not None and last.physical_offset >= physical_offset
 
 
 def _begins_behind_damage(queue: ConsumeQueue) -> bool:
