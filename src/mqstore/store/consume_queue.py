@@ -13,6 +13,7 @@ from pathlib import Path
 from mqstore.files import copying, durable
 from mqstore.files.inventory import FileEntry, Inventory
 from mqstore.files.pool import FilePool
+from mqstore.files.unsynced import UnsyncedPaths
 from mqstore.layout.constants import MIN_RECORD_SIZE, QUEUE_UNIT_SIZE
 from mqstore.layout.queue_ext import ExtUnit, is_ext_address
 from mqstore.layout.queue_unit import PRE_BLANK, decode_unit, encode_unit
@@ -38,9 +39,8 @@ class ConsumeQueue(QueueReader):
     def __init__(self, topic: str, queue_id: int, directory: Path, pool: FilePool, file_size: int):
         super().__init__(topic, queue_id, directory, pool, file_size)
         self._size = file_size
-        self._unsynced_guard = threading.Lock()
         self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some
-        self._unsynced: set[Path] = set()  # files, and the directory when names in it changed
+        self._unsynced = UnsyncedPaths(directory, pool)
         self.min_offset = 0
         self.max_offset = 0
         self.compare_before_write = False
@@ -156,7 +156,7 @@ class ConsumeQueue(QueueReader):
             ):
                 with self._pool.descriptor(entry.path) as fd:
                     durable.write_at(fd, part, position - entry.start, entry.path)
-            self._mark(entry.path)  # also what is already right may be in the page cache only
+            self._unsynced.add(entry.path)  # also what is already right may be in the page cache only
             position += len(part)
             view = view[len(part) :]
 
@@ -170,32 +170,13 @@ class ConsumeQueue(QueueReader):
     def _list(self, entries: list[FileEntry]) -> None:
         """Put a new list of files in place in one step: readers hold on to the one they have."""
         self._listed = Inventory(sorted(entries, key=lambda one: one.start), self._size)
-        self._mark(self.directory)
-
-    def _mark(self, path: Path) -> None:
-        with self._unsynced_guard:
-            self._unsynced.add(path)
+        self._unsynced.add(self.directory)
 
     def sync(self) -> None:
-        """Force what was written since the last call to the device. Only the flush thread and close call this."""
+        """Force what was written so far to the device; raises as :meth:`mqstore.files.unsynced.UnsyncedPaths.sync`."""
         if self.ext is not None:
             self.ext.sync()  # before the units that point there
-        with self._unsynced_guard:
-            unsynced, self._unsynced = self._unsynced, set()
-        try:
-            for path in sorted(unsynced, reverse=True):  # files before the directory that names them
-                self._sync_path(path)
-                unsynced.discard(path)
-        finally:
-            with self._unsynced_guard:
-                self._unsynced |= unsynced
-
-    def _sync_path(self, path: Path) -> None:
-        if path == self.directory:
-            durable.sync_directory(path)
-        elif path.exists():
-            with self._pool.descriptor(path) as fd:
-                durable.sync_file(fd, path)
+        self._unsynced.sync()
 
     def cut(self, max_offset: int) -> bool:
         """End the queue at ``max_offset``: erase later units, remove later files. True if there was anything.
@@ -211,7 +192,7 @@ class ConsumeQueue(QueueReader):
             elif end < entry.start + self._size:
                 with self._pool.descriptor(entry.path) as fd:
                     if durable.zero_from(fd, end - entry.start, self._size, entry.path):
-                        self._mark(entry.path)
+                        self._unsynced.add(entry.path)
                         changed = True
         self.max_offset, self._end_of_last = max_offset, None
         self.min_offset = min(self.min_offset, max_offset)
@@ -240,11 +221,16 @@ class ConsumeQueue(QueueReader):
 
     def destroy(self) -> None:
         """Remove all files of the queue and its directory; it must not be put into any more."""
-        for entry in self.inventory.entries:
-            self._pool.forget(entry.path)
+        self._unsynced.give_up()
         if self.ext is not None:
-            self.ext.close()
-        for directory in (self.directory, ext_directory(self.directory)):
-            if directory.is_dir():
-                copying.remove_tree(directory)
-                durable.sync_directory(directory.parent)
+            self.ext.give_up()
+        try:
+            for directory in (self.directory, ext_directory(self.directory)):
+                if directory.is_dir():
+                    copying.remove_tree(directory)
+                    durable.sync_directory(directory.parent)
+        finally:  # not before: a sync beside may have opened one yet
+            for entry in self.inventory.entries:
+                self._pool.forget(entry.path)
+            if self.ext is not None:
+                self.ext.close()

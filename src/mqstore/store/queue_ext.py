@@ -8,7 +8,6 @@ message itself.
 from __future__ import annotations
 
 import struct
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, take_inventory
 from mqstore.files.pool import FilePool
+from mqstore.files.unsynced import UnsyncedPaths
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_ext import (
     END_MARKER,
@@ -48,8 +48,7 @@ class QueueExt:
         ]
         self.make_with(file_size or 0)
         self._end: int | None = None
-        self._guard = threading.Lock()
-        self._unsynced: set[Path] = set()
+        self._unsynced = UnsyncedPaths(directory, pool)
 
     def make_with(self, file_size: int) -> None:
         """Give new files this size, if there are none whose size they must have."""
@@ -129,7 +128,7 @@ class QueueExt:
             elif entry.start + self._size > self._end:
                 with self._pool.descriptor(entry.path) as fd:
                     if durable.zero_from(fd, self._end - entry.start, self._size, entry.path):
-                        self._mark(entry.path)
+                        self._unsynced.add(entry.path)
 
     def _find_end(self) -> int:
         if not self._entries:
@@ -143,14 +142,14 @@ class QueueExt:
         entry = self._entry_at(offset) or self._create(offset - offset % self._size)
         with self._pool.descriptor(entry.path) as fd:
             durable.write_at(fd, data, offset - entry.start, entry.path)
-        self._mark(entry.path)
+        self._unsynced.add(entry.path)
 
     def _create(self, start: int) -> FileEntry:
         durable.make_directories(self.directory)
         entry = FileEntry(start, self.directory / f"{start:020d}", self._size)
         with self._pool.created(entry.path, self._size):
             self._entries = sorted([*self._entries, entry], key=lambda one: one.start)
-        self._mark(self.directory)
+        self._unsynced.add(self.directory)
         return entry
 
     def expire(self, first_code: int) -> None:
@@ -165,36 +164,20 @@ class QueueExt:
         durable.remove_file(entry.path)
         self._pool.forget(entry.path)
         self._entries = [one for one in self._entries if one is not entry]
-        self._mark(self.directory)
+        self._unsynced.add(self.directory)
+
+    def give_up(self) -> None:
+        """The files are going to be removed: nothing of them is synced any more."""
+        self._unsynced.give_up()
 
     def close(self) -> None:
-        """Let go of the files, which are going to be removed."""
+        """Let go of the files, which were removed."""
         for entry in self._entries:
             self._pool.forget(entry.path)
 
-    def _mark(self, path: Path) -> None:
-        with self._guard:
-            self._unsynced.add(path)
-
     def sync(self) -> None:
-        """Force what was written since the last call to the device.
-
-        Raises:
-            StoreIOError: it could not be; it is tried again with the next call.
-        """
-        with self._guard:
-            unsynced, self._unsynced = self._unsynced, set()
-        try:
-            for path in sorted(unsynced, reverse=True):  # files before the directory that names them
-                if path == self.directory:
-                    durable.sync_directory(path)
-                elif path.exists():
-                    with self._pool.descriptor(path) as fd:
-                        durable.sync_file(fd, path)
-                unsynced.discard(path)
-        finally:
-            with self._guard:
-                self._unsynced |= unsynced
+        """Force what was written so far to the device; raises as :meth:`mqstore.files.unsynced.UnsyncedPaths.sync`."""
+        self._unsynced.sync()
 
 
 def codes_of(units: bytes) -> list[int]:
