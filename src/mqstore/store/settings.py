@@ -70,15 +70,17 @@ class _File(Generic[ContentT]):
     def is_changed(self) -> bool:
         return self._changed
 
+    def take(self) -> ContentT:
+        """What :meth:`get` gives, to be saved: it counts as saved from now on, what is put later does not."""
+        self._changed = False
+        return self.get()
+
+    def keep(self) -> None:
+        """What was taken could not be saved."""
+        self._changed = True
+
     def save(self, content: ContentT) -> None:
-        """Write ``content``, which :meth:`get` gave; what was put since then stays to be saved."""
-        if content is self._content:
-            self._changed = False
-        try:
-            settings_file.save(self._path, content.encode(), self._decode)
-        except BaseException:
-            self._changed = True
-            raise
+        settings_file.save(self._path, content.encode(), self._decode)
 
 
 class Settings:
@@ -115,11 +117,19 @@ class Settings:
         """
         with self._saving:
             with self._guard:
-                changed = [(file, file.get()) for file in self._files if file.is_changed()]
-            if changed:
-                before()
-            for file, content in changed:
-                file.save(content)
+                unsaved = [(file, file.take()) for file in self._files if file.is_changed()]
+            try:
+                if unsaved:
+                    before()
+                while unsaved:
+                    file, content = unsaved[0]
+                    file.save(content)
+                    del unsaved[0]
+            except BaseException:
+                with self._guard:
+                    for file, _ in unsaved:
+                        file.keep()
+                raise
 
     @property
     def topics(self) -> Mapping[str, TopicConfig]:
