@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import mqstore
-from mqstore import CorruptFileError, CorruptRecordError, Message
-from mqstore.files import durable
+from mqstore import CorruptFileError, CorruptRecordError, DiskFullError, Message
+from mqstore.files import copying, durable
 from mqstore.files.pool import FilePool
 from mqstore.layout.index import index_keys
 from mqstore.store import recovery
@@ -405,6 +405,64 @@ def test_what_a_power_cut_leaves_behind_damage_is_set_aside(store: Path) -> None
     kept = (store / "cut-off" / f"{damaged:020d}" / log_file(store).name).read_bytes()
     assert kept[: damaged + 100] == before[: damaged + 100]
     assert kept[damaged + 101 :] == before[damaged + 101 :]
+
+
+def spoil_as_a_power_cut_does(store: Path, number: int) -> int:
+    """Damage record ``number``, with sound ones behind it, that no note says were on the device; where it is."""
+    damaged = record_starts(store)[number]
+    flip(store, damaged + 100)
+    (store / "mqstore-dispatch.json").unlink()
+    (store / "checkpoint").unlink()
+    mark_crashed(store)
+    return damaged
+
+
+def test_what_was_set_aside_in_part_is_set_aside_anew(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = spoil_as_a_power_cut_does(store, 3)
+    before = log_file(store).read_bytes()
+
+    def full_in_the_middle(source: Path, target: Path) -> None:
+        target.write_bytes(before[:1000])
+        raise DiskFullError("no space left while trying to write", path=target)
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(copying, "copy_file", full_in_the_middle)
+            with pytest.raises(DiskFullError):
+                open_small(store)
+        assert log_file(store).read_bytes() == before
+        assert list((store / "cut-off").iterdir()) == []
+    reopen(store)
+    assert bodies(store) == ALL[:3]
+    assert (store / "cut-off" / f"{damaged:020d}" / log_file(store).name).read_bytes() == before
+
+
+def test_a_start_that_is_killed_behind_setting_aside_does_it_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = spoil_as_a_power_cut_does(store, 3)
+
+    def killed(recovery: object, end: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery.Recovery, "_cut_log", killed)
+        with pytest.raises(KeyboardInterrupt):
+            open_small(store)
+    reopen(store)
+    assert [path.name for path in (store / "cut-off").iterdir()] == [f"{damaged:020d}"]
+
+
+def test_a_log_that_is_cut_twice_at_one_place_is_set_aside_twice(store: Path) -> None:
+    damaged = spoil_as_a_power_cut_does(store, 3)
+    reopen(store)
+    with open_small(store) as opened:
+        for number in range(3, 6):
+            opened.put(Message("T", b"later " + body_of(number), keys=[f"k{number}"], queue_id=0))
+    assert spoil_as_a_power_cut_does(store, 3) == damaged
+    before = log_file(store).read_bytes()
+    reopen(store)
+    assert bodies(store) == ALL[:3]
+    assert sorted(path.name for path in (store / "cut-off").iterdir()) == [f"{damaged:020d}", f"{damaged:020d}.1"]
+    assert (store / "cut-off" / f"{damaged:020d}.1" / log_file(store).name).read_bytes() == before
 
 
 def test_old_damage_is_no_power_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from mqstore import errors
@@ -56,6 +58,24 @@ def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) ->
             if chunk.strip(b"\0"):
                 durable.write_at(target_fd, chunk, position, target)
             position += len(chunk)
+
+
+def holds_copies(directory: Path, files: Iterable[Path]) -> bool:
+    """Whether all of ``files`` have copies of the same content and name in ``directory``.
+
+    Raises:
+        StoreIOError: a file could not be read.
+    """
+    filecmp.clear_cache()  # it goes by times, which writing through a map does not change at once
+    for path in files:
+        try:
+            if not filecmp.cmp(path, directory / path.name, shallow=False):
+                return False
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise errors.from_os_error(error, "compare file", path) from error
+    return True
 
 
 def copy_tree(source: Path, target: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.inventory import ProblemKind
+from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
 from mqstore.layout.multi_dispatch import offset_in
@@ -321,14 +322,21 @@ class Recovery:
         return newest_ms - sound.store_timestamp_ms <= _UNSYNCED_WINDOW_MS
 
     def _set_aside(self, damage: LogDamage) -> None:
-        """Copy the log files from the damaged one on to where they are found again."""
+        """Copy the log files from the damaged one on to where they are found again; nothing may be cut before."""
+        inventory = self._log.inventory
+        files = [one.path for one in inventory.entries if one.start + inventory.size_bytes > damage.physical_offset]
         aside = self._paths.root / "cut-off" / f"{damage.physical_offset:020d}"
+        number = 0
+        # A log that was cut here before and has grown again must not hide behind what was set aside then.
+        while aside.exists() and not copying.holds_copies(aside, files):
+            number += 1
+            aside = aside.with_name(f"{damage.physical_offset:020d}.{number}")
         if not aside.exists():
-            durable.make_directories(aside)
-            for entry in self._log.inventory.entries:
-                if entry.start + self._log.inventory.size_bytes > damage.physical_offset:
-                    copying.copy_file(entry.path, aside / entry.path.name)
-            durable.sync_directory(aside)
+            with Stage(aside) as stage:  # a copy that is broken off must not be taken for one
+                for path in files:
+                    copying.copy_file(path, stage.root / path.name)
+                durable.sync_directory(stage.root)
+                stage.put_in_place()
         _log.warning(
             "the log is cut at offset %d (%s) although sound records lie behind; its files as they were are in %s",
             damage.physical_offset,
