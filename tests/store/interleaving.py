@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 PATIENCE_S = 60
 
 
@@ -50,3 +52,19 @@ class Beside:
             self._action()
         finally:
             self._has_gone_on.set()
+
+
+def before_setting(
+    monkeypatch: pytest.MonkeyPatch, target: object, name: str, action: Callable[[object, object], None]
+) -> None:
+    """Have ``action(old, new)`` called whenever attribute ``name`` of ``target`` is about to get a new value."""
+
+    def get(holder: Any) -> Any:
+        return holder.__dict__[name]
+
+    def put(holder: Any, value: object) -> None:
+        action(holder.__dict__[name], value)
+        holder.__dict__[name] = value
+
+    kind = type(target)
+    monkeypatch.setattr(target, "__class__", type(kind.__name__, (kind,), {name: property(get, put)}))

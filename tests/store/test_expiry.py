@@ -15,6 +15,7 @@ from mqstore import DiskBand, DiskFullError, GetMessageStatus, Message, Store
 from mqstore.files import durable
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.expiry import Expiry
+from store.interleaving import Beside, before_setting
 from store.support import findings, open_small
 
 HOUR_MS = 3_600_000
@@ -232,6 +233,37 @@ def test_an_index_file_goes_with_the_records_it_points_to(tmp_path: Path) -> Non
         low = store.min_offset("t", 0)
         assert [one.queue_offset for one in store.query("t", f"k{low + 1}").messages] == [low + 1]
         assert store.query("t", "k6").messages == []
+
+
+def test_an_index_file_that_begins_while_others_expire_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 300)
+        store.flush()
+        index = store._engine.index
+        assert index is not None
+        removed_first = index.paths[0]
+
+        def put_more() -> None:
+            for number in range(300, 350):
+                store.put(Message("t", bytes(100), keys=[f"k{number}"], queue_id=0))
+            store.wait_dispatched()
+
+        beside = Beside(put_more, index, "_list_guard")
+
+        def about_to_list(old: Any, new: Any) -> None:
+            if removed_first in old and removed_first not in new:
+                beside.begin()
+
+        with monkeypatch.context() as patch:
+            before_setting(patch, index, "paths", about_to_list)
+            store.expire(FAR_MS)
+            beside.end()
+        assert index.paths == sorted(store.paths.index.iterdir())
+        assert index.paths[0] > removed_first
+        for number in range(store.min_offset("t", 0), 350):
+            assert [one.queue_offset for one in store.query("t", f"k{number}").messages] == [number]
 
 
 def test_nothing_expires_by_itself_unless_asked_for(tmp_path: Path) -> None:

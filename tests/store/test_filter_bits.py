@@ -15,6 +15,7 @@ from mqstore.files.pool import FilePool
 from mqstore.layout.queue_ext import ExtUnit, decode_ext_unit, is_ext_address
 from mqstore.store import reading
 from mqstore.store.queue_ext import QueueExt, codes_of
+from store.interleaving import Beside, before_setting
 from store.support import findings, forget_note, mark_crashed, open_small, overwrite, queue_file
 
 EXT: dict[str, Any] = {
@@ -227,6 +228,25 @@ def test_the_schedule_finds_its_times(tmp_path: Path) -> None:
         assert store.deliver_due(9_000_000_000_000) == 1
         store.wait_dispatched()
         assert read_all(store) == [1]
+
+
+def test_a_file_that_begins_while_others_expire_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = FilePool(writable=True)
+    ext = QueueExt(tmp_path / "ext", pool, 400)
+    ext.end_after(None)
+    addresses = [ext.append(ExtUnit(number, number, bytes(12))) for number in range(40)]
+    last = len(addresses) - 1
+    beside = Beside(
+        lambda: addresses.extend(ext.append(ExtUnit(n, n, bytes(12))) for n in range(40, 60)), ext, "_list_guard"
+    )
+    todo = [beside.begin]
+    with monkeypatch.context() as patch:
+        before_setting(patch, ext, "_entries", lambda old, new: todo.pop()() if todo else None)
+        ext.expire(addresses[last])
+        beside.end()
+    units = [ext.find(address) for address in addresses[last:]]
+    assert [None if unit is None else unit.tags_code for unit in units] == list(range(last, 60))
+    pool.close()
 
 
 def test_units_of_many_sizes(tmp_path: Path) -> None:

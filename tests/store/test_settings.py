@@ -9,7 +9,7 @@ import pytest
 from mqstore import StoreIOError
 from mqstore.store import settings_file
 from mqstore.store.settings import Settings
-from store.interleaving import Beside
+from store.interleaving import Beside, before_setting
 
 
 def committed(directory: Path) -> int | None:
@@ -22,23 +22,8 @@ def test_what_is_committed_while_a_save_takes_the_contents_is_saved_by_the_next(
     settings = Settings(tmp_path)
     settings.commit_offset("g", "T", 0, 1)
     beside = Beside(lambda: settings.commit_offset("g", "T", 0, 2), settings, "_guard")
-    offsets = settings._offsets
-
-    class Watched(type(offsets)):  # type: ignore[misc]
-        """Told when the content counts as saved."""
-
-        @property
-        def _changed(self) -> bool:
-            return bool(self.__dict__["_changed"])
-
-        @_changed.setter
-        def _changed(self, changed: bool) -> None:
-            if not changed:
-                beside.begin()
-            self.__dict__["_changed"] = changed
-
     with monkeypatch.context() as patch:
-        patch.setattr(offsets, "__class__", Watched)
+        before_setting(patch, settings._offsets, "_changed", lambda _, changed: None if changed else beside.begin())
         settings.save()
         beside.end()
     assert settings.committed_offset("g", "T", 0) == 2

@@ -6,6 +6,7 @@ newest file is cut back to the entries that are known to be whole, and its slots
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_left
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ _COMPARE_BYTES = 1 << 20
 
 
 class IndexWriter:
-    """Files the keys of records, in log order. Used by one thread at a time.
+    """Files the keys of records, in log order. Written by one thread at a time; another may sync, a third expire.
 
     Attributes:
         paths: the index files, oldest first.
@@ -40,6 +41,7 @@ class IndexWriter:
         self._readers = readers
         self._geometry = geometry
         self._file: MappedFile | None = None
+        self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some
         self.paths: list[Path] = []
         self._unsynced_full: list[MappedFile] = []
         self._filed_to = (0, 0)
@@ -138,9 +140,10 @@ class IndexWriter:
             )
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
         self._use(file)  # before the full one is listed, so that a sync beside takes either both or neither
-        if previous is not None:
-            self._unsynced_full.append(previous)
-        self.paths = [*self.paths, file.path]
+        with self._list_guard:
+            if previous is not None:
+                self._unsynced_full.append(previous)
+            self.paths = [*self.paths, file.path]
         return file
 
     def sync(self) -> None:
@@ -161,8 +164,9 @@ class IndexWriter:
         Raises:
             StoreIOError: one could not be read or removed; those before it are gone.
         """
-        unsynced = {file.path for file in self._unsynced_full}
-        paths, expired = self.paths, 0
+        with self._list_guard:
+            paths, unsynced = self.paths, {file.path for file in self._unsynced_full}
+        expired = 0
         for number, path in enumerate(paths[:-1], 1):
             end = self._end_physical_offset(path)
             if path in unsynced or (end is not None and end >= log_min):
@@ -176,7 +180,8 @@ class IndexWriter:
                 removed.append(path)
         finally:
             if removed:
-                self.paths = [path for path in self.paths if path not in removed]
+                with self._list_guard:
+                    self.paths = [path for path in self.paths if path not in removed]
         if removed:
             durable.sync_directory(self._directory)
         return removed

@@ -8,6 +8,7 @@ message itself.
 from __future__ import annotations
 
 import struct
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,7 @@ class QueueExt:
         ]
         self.make_with(file_size or 0)
         self._end: int | None = None
+        self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some
         self._unsynced = UnsyncedPaths(directory, pool)
 
     def make_with(self, file_size: int) -> None:
@@ -147,7 +149,7 @@ class QueueExt:
     def _create(self, start: int) -> FileEntry:
         durable.make_directories(self.directory)
         entry = FileEntry(start, self.directory / f"{start:020d}", self._size)
-        with self._pool.created(entry.path, self._size):
+        with self._pool.created(entry.path, self._size), self._list_guard:
             self._entries = sorted([*self._entries, entry], key=lambda one: one.start)
         self._unsynced.add(self.directory)
         return entry
@@ -163,7 +165,8 @@ class QueueExt:
     def _remove(self, entry: FileEntry) -> None:
         durable.remove_file(entry.path)
         self._pool.forget(entry.path)
-        self._entries = [one for one in self._entries if one is not entry]
+        with self._list_guard:
+            self._entries = [one for one in self._entries if one is not entry]
         self._unsynced.add(self.directory)
 
     def give_up(self) -> None:
