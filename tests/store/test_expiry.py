@@ -13,6 +13,10 @@ import pytest
 import mqstore
 from mqstore import DiskBand, DiskFullError, GetMessageStatus, Message, Store
 from mqstore.files import durable
+from mqstore.files.inventory import Inventory
+from mqstore.files.pool import FilePool
+from mqstore.layout.queue_unit import QueueUnit, encode_unit
+from mqstore.store import queue_reader
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.expiry import Expiry
 from store.interleaving import Beside, before_setting
@@ -264,6 +268,42 @@ def test_an_index_file_that_begins_while_others_expire_is_known(
         assert index.paths[0] > removed_first
         for number in range(store.min_offset("t", 0), 350):
             assert [one.queue_offset for one in store.query("t", f"k{number}").messages] == [number]
+
+
+def test_a_queue_file_that_begins_while_a_reader_meets_an_expired_one_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = FilePool(writable=True)
+    queue = ConsumeQueue("T", 0, tmp_path / "T" / "0", pool, 200)
+
+    def put(begin: int, end: int) -> None:
+        for number in range(begin, end):
+            assert queue.put(number, encode_unit(QueueUnit(number * 100, 100, 0)))
+
+    put(0, 25)
+    expired, read, listing = queue.inventory.entries[0], FilePool.read, queue_reader.take_inventory
+    todo = [lambda: put(25, 35), lambda: queue.remove_file(expired)]
+
+    def read_late(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
+        if path == expired.path and len(todo) == 2:
+            todo.pop()()
+        return read(pool, path, position, size_bytes)
+
+    def listed_late(directories: list[Path], size_bytes: int | None) -> Inventory:
+        found = listing(directories, size_bytes)
+        if len(todo) == 1:
+            todo.pop()()
+        return found
+
+    monkeypatch.setattr(FilePool, "read", read_late)
+    monkeypatch.setattr(queue_reader, "take_inventory", listed_late)
+    assert queue.units(0, 1) == b""
+    assert queue.unit(24) is not None
+    while todo:
+        todo.pop()()
+    assert [entry.start for entry in queue.inventory.entries] == [200, 400, 600]
+    assert queue.unit(34) == QueueUnit(3400, 100, 0)
+    pool.close()
 
 
 def test_nothing_expires_by_itself_unless_asked_for(tmp_path: Path) -> None:

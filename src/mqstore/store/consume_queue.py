@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from mqstore.files import copying, durable
-from mqstore.files.inventory import FileEntry, Inventory
+from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.files.unsynced import UnsyncedPaths
 from mqstore.layout.constants import MIN_RECORD_SIZE, QUEUE_UNIT_SIZE
@@ -45,9 +45,18 @@ class ConsumeQueue(QueueReader):
         self.max_offset = 0
         self.compare_before_write = False
         self._end_of_last: int | None = None  # where the last message's record ends, as far as this process put it
+        self.list_anew()
 
-    def _refresh_ext(self) -> None:
-        """What this process writes itself need not be looked for."""
+    def refresh(self) -> None:
+        """Nothing: what this process writes itself need not be looked for.
+
+        A reader that listed the directory could put that list in place of one that the dispatcher has added to since.
+        """
+
+    def list_anew(self) -> None:
+        """Look which files there are; for when they were changed by other means than this object's."""
+        with self._list_guard:
+            self._listed = take_inventory([self.directory], self._size)
 
     def enable_ext(self, file_size: int) -> None:
         """Keep an extension file from now on; ``file_size`` is for the first one."""

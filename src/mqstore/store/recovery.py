@@ -471,5 +471,5 @@ def mend_queue_files(queue: ConsumeQueue) -> bool:
         elif not only_short or entry.length > size:
             queue.remove_file(entry)
     durable.sync_directory(queue.directory)
-    queue.refresh()
+    queue.list_anew()
     return True
