@@ -193,3 +193,24 @@ def test_a_checker_cannot_close_the_store_that_waits_for_it(tmp_path: Path, by_h
     ]
     with open_wide(tmp_path / "s") as store:
         assert bodies(store, "orders") == [b"paid"]
+
+
+def test_close_lets_the_transaction_at_hand_end(tmp_path: Path) -> None:
+    """Its message is in its queue and its half is closed: one without the other would commit it once more."""
+    asked, states = threading.Event(), [TransactionState.COMMIT]
+    store = open_wide(tmp_path / "s", transaction_time_out=1, transaction_check_interval=1)
+
+    def checker(half: mqstore.Record) -> TransactionState:
+        asked.set()
+        assert store.transactions._stop.wait(60)
+        return states.pop()
+
+    store.transactions.set_checker("shop", checker)
+    store.transaction("shop", Message("orders", b"x", queue_id=0))
+    assert asked.wait(60)
+    store.close()
+    with open_wide(tmp_path / "s", transaction_time_out=1) as again:
+        again.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
+        again.transactions.check(NOW * 2)
+        again.wait_dispatched()
+        assert bodies(again, "orders") == [b"x"]

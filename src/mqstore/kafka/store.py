@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,12 +61,11 @@ class KafkaStore(StoreWriter):
         self._producers: dict[int, Producer] = {}
         self._files = DataDirectory(self.path)
         self._prepare_directory()
-        self._lock = StoreLock(self._files.lock_path)
-        try:
-            self._start()
-        except BaseException:
-            self._lock.release()
-            raise
+        with ExitStack() as held:
+            self._lock = StoreLock(self._files.lock_path)
+            held.callback(self._lock.release)
+            self._start(held)
+            self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
 
     def _prepare_directory(self) -> None:
         mode = mode_of(self.path)
@@ -81,8 +81,10 @@ class KafkaStore(StoreWriter):
                 hint="give this user permission, or read the log with mqstore.kafka.inspect",
             )
 
-    def _start(self) -> None:
+    def _start(self, held: ExitStack) -> None:
         self._pool, self._writing = FilePool(), FilePool(writable=True)
+        held.callback(self._pool.close)
+        held.callback(self._writing.close)
         self.reports: list[LoadReport] = []
         """What loading each partition found and did."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -109,6 +111,8 @@ class KafkaStore(StoreWriter):
         for path, name in found.others:
             if name.state is PartitionState.DELETE:
                 self._maintenance.remove_later([path])
+        # Before it starts, so that nothing leaves a thread that goes on when the lock is given up.
+        held.callback(self._maintenance.stop)
         self._maintenance.start()
         if not is_clean:
             self.flush()
@@ -322,17 +326,13 @@ class KafkaStore(StoreWriter):
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-        try:
+        with self._held:  # which ends the thread once more: an interrupt may break off the waiting for its end
             self._maintenance.stop()
             for log in self._logs.values():
                 log.close()
             self._save_checkpoints()
             if all(log.failure is None for log in self._logs.values()):
                 self._files.set_clean_marker()
-        finally:
-            self._writing.close()
-            self._pool.close()
-            self._lock.release()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,8 +9,10 @@ import os
 import stat
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 from mqstore import errors, kernels
 from mqstore.files import durable
@@ -62,6 +64,25 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+class Service(Protocol):
+    """A part with threads of its own."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> object:
+        """End the threads, if they were started; done again, it ends those that an interrupt has left."""
+
+
+def _run(service: Service, held: ExitStack, stop: Callable[[], object] | None = None) -> None:
+    """Start ``service``, and have ``held`` call ``stop``, or the service's own."""
+    # Twice, and before it starts: neither an interrupt while the first waits for a thread nor a failure at the start
+    # may leave a thread that goes on when the lock is given up.
+    held.callback(stop or service.stop)
+    held.callback(stop or service.stop)
+    service.start()
+
+
 class Engine:
     """Everything behind :class:`mqstore.Store`, which is its face. The parts are attributes; see their classes."""
 
@@ -71,13 +92,15 @@ class Engine:
         self.config = config
         self.paths = StorePaths(path)  # until the directory is seen to be one
         self._is_child = False
-        self._closed = False
+        self._is_closing = self._closed = False
         self._close_guard = threading.Lock()
         self._config_guard = threading.Lock()
+        self._is_dispatched = False
         self._prepare_directory()
         with ExitStack() as held:
             self._lock = StoreLock(self.paths.lock)
             held.callback(self._lock.release)
+            held.push(self._note_clean_end)
             self._find_log()
             self._find_multi_dispatch()
             self._open_files(on_progress, held)
@@ -85,7 +108,7 @@ class Engine:
             self.settings.clamp(self._queue_end)
             self._write_back.save_notes()
             durable.replace_file(self.paths.abort, b"")
-            self._start()
+            self._start(held)
             self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
         _open_engines.add(self)
 
@@ -231,16 +254,29 @@ class Engine:
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
-    def _start(self) -> None:
-        self._flush.start()
+    def _start(self, held: ExitStack) -> None:
+        """Start the threads, and have ``held`` end them in the reverse order and save what they leave."""
+        held.callback(self._save_rest)
+        _run(self._flush, held)
+        _run(self.dispatch, held, self._stop_dispatch)
+        held.callback(self._commit_rest)
         if self.buffers is not None:
-            self._commit.start()
-        self.dispatch.start()
-        self._maintenance.start()
+            _run(self._commit, held)
+        _run(self._maintenance, held)
+        held.callback(self.commit_log.stop_appends)
         if self.config.schedule_message_enable:
-            self.schedule.start()
+            _run(self.schedule, held)
         if self.config.expire_automatically:
-            self._expiry_service.start()
+            _run(self._expiry_service, held)
+        held.callback(self._refuse)
+
+    def run(self, service: Service) -> None:
+        """Start a service that works on top of this engine: closing ends it first. Closed if it cannot be started."""
+        try:
+            _run(service, self._held)
+        except BaseException:
+            self.close()
+            raise
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None; raises StoreClosedError as :meth:`check_open` does."""
@@ -293,26 +329,29 @@ class Engine:
     def close(self) -> None:
         """See :meth:`mqstore.Store.close`."""
         with self._close_guard:
-            if self._closed or self._is_child:
+            if self._is_closing or self._is_child:
                 return
-            self._closed = True
-        with self._held:
-            self._expiry_service.stop()
-            self.schedule.stop()
-            self.commit_log.stop_appends()
-            self._maintenance.stop()
-            self._commit.stop()
-            self._commit_rest()
-            complete = self.dispatch.stop()
-            self._flush.stop()
+            self._is_closing = True
+        self._held.close()
+
+    def _refuse(self) -> None:
+        """What works on top has ended, and nothing is done any more but to end."""
+        self._closed = True
+
+    def _save_rest(self) -> None:
+        try:
             self.save_settings()
+        finally:
             self._write_back.save_notes()
-            self.commit_log.close()
-            if self.index is not None:
-                self.index.close()
-            if complete:
-                durable.remove_file(self.paths.abort)
-                self.paths.sync()
+
+    def _stop_dispatch(self) -> None:
+        self._is_dispatched = self.dispatch.stop()
+
+    def _note_clean_end(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Last of all but for the lock: all is saved and closed, and nothing failed on the way."""
+        if error is None and self._is_dispatched:
+            durable.remove_file(self.paths.abort)
+            self.paths.sync()
 
     def _commit_rest(self) -> None:
         """What is still in buffers must be in the log before dispatch ends; a failure is told by the last sync."""

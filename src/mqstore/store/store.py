@@ -59,7 +59,7 @@ class Store(Upkeep):
             lambda topic: [(one.topic, one.queue_id) for one in self._engine.queues.of_topic(topic)]
         )
         self.transactions = Transactions(self)
-        self.transactions.start()
+        self._engine.run(self.transactions)
 
     # -- writing
 
@@ -387,7 +387,6 @@ class Store(Upkeep):
                 open recovers as after a crash.
         """
         self.transactions.refuse_checker("close the store")
-        self.transactions.stop()
         self._engine.close()
 
     def __enter__(self) -> Store:

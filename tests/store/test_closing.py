@@ -1,0 +1,88 @@
+"""An open or a close that is broken off: no thread goes on without the lock, and no lock stays without an owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqstore import Message, StoreIOError
+from mqstore.files import durable
+from store.support import bodies, findings, open_small
+from store.threads import interrupt_join, ours, refuse_to_start
+
+ALL_SERVICES: dict[str, Any] = {"expire_automatically": True, "transient_store_pool_enable": True}
+THREADS = [
+    "mqstore-commit",
+    "mqstore-disk",
+    "mqstore-dispatch",
+    "mqstore-expiry",
+    "mqstore-flush",
+    "mqstore-maintenance",
+    "mqstore-schedule",
+    "mqstore-transactions",
+]
+
+
+def test_these_are_all_threads(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s", **ALL_SERVICES):
+        assert ours() == THREADS
+    assert ours() == []
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_a_close_that_is_interrupted_ends_all_threads_before_the_lock_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    store = open_small(tmp_path / "s", **ALL_SERVICES)
+    store.put(Message("T", b"1", queue_id=0))
+    store.wait_dispatched()
+    store.commit_offset("g", "T", 0, 1)
+    with monkeypatch.context() as patch:
+        interrupt_join(patch, name)
+        with pytest.raises(KeyboardInterrupt):
+            store.close()
+    assert ours() == []
+    assert (tmp_path / "s" / "abort").exists()
+    store.close()
+    with open_small(tmp_path / "s") as again:
+        assert again.put(Message("T", b"2", queue_id=0)).queue_offset == 1
+        assert again.committed_offset("g", "T", 0) == 1
+    assert bodies(tmp_path / "s") == [b"1", b"2"]
+    assert findings(tmp_path / "s") == []
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_an_open_that_fails_leaves_neither_threads_nor_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        refuse_to_start(patch, name)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            open_small(tmp_path / "s", **ALL_SERVICES)
+    assert ours() == []
+    with open_small(tmp_path / "s") as store:
+        assert store.put(Message("T", b"1", queue_id=0)).queue_offset == 0
+    assert bodies(tmp_path / "s") == [b"1"]
+
+
+def test_a_close_that_cannot_save_is_no_clean_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_small(tmp_path / "s")
+    store.put(Message("T", b"1", queue_id=0))
+    replace_file = durable.replace_file
+
+    def refuse(path: Path, data: bytes) -> None:
+        if path.name == "topics.json":
+            raise StoreIOError("could not replace file: Input/output error", path=path)
+        replace_file(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "replace_file", refuse)
+        with pytest.raises(StoreIOError):
+            store.close()
+    assert ours() == []
+    assert (tmp_path / "s" / "abort").exists()
+    open_small(tmp_path / "s").close()
+    assert not (tmp_path / "s" / "abort").exists()
+    assert bodies(tmp_path / "s") == [b"1"]
