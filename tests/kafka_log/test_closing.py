@@ -8,6 +8,7 @@ import pytest
 
 from kafka_log.support import open_small
 from mqstore import DiskFullError
+from mqstore.files import durable
 from mqstore.kafka import KafkaMessage
 from mqstore.kafka.partition_log import PartitionLog
 from store.threads import interrupt_join, ours, refuse_to_start
@@ -62,3 +63,21 @@ def test_an_open_that_cannot_note_what_it_has_recovered(path: Path, monkeypatch:
             open_small(path)
     assert ours() == []
     put_again(path)
+
+
+def test_a_flush_that_is_interrupted_is_due_as_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(fd: int, synced: object) -> None:
+        raise KeyboardInterrupt
+
+    with open_small(path, flush_ms=3_600_000) as store:
+        store.put(KafkaMessage("t", value=b"2", partition=0))
+        log = store.partition("t", 0)
+        due = log.oldest_unflushed_ms
+        assert due is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "sync_file", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.flush()
+        assert (log.oldest_unflushed_ms, log.failure) == (due, None)
+        store.flush()
+        assert log.oldest_unflushed_ms is None

@@ -506,6 +506,36 @@ def test_a_failed_sync_is_final_for_every_caller(tmp_path: Path, monkeypatch: py
     assert bodies(tmp_path / "store")[0] == b"safe"
 
 
+def test_an_interrupted_sync_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, synced = durable.sync_file, []
+
+    def interrupted(fd: int, path: str | os.PathLike[str]) -> None:
+        if Path(path).parent.name == "commitlog":
+            raise KeyboardInterrupt
+        real(fd, path)
+
+    def watched(fd: int, path: str | os.PathLike[str]) -> None:
+        synced.append(Path(path).name)
+        real(fd, path)
+
+    never = 3_600_000
+    quiet = {"flush_interval_commit_log": never, "flush_interval_consume_queue": never}
+    with open_small(tmp_path / "store", **quiet) as store:
+        for number in range(60):
+            store.put(Message("T", body_of(number), queue_id=0))
+        assert store.log_end > 2 * 4096
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "sync_file", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.flush()
+        assert store.flushed_offset == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "sync_file", watched)
+            store.flush()
+        assert store.flushed_offset == store.log_end
+        assert {f"{start:020d}" for start in range(0, store.log_end, 4096)} <= set(synced)
+
+
 def test_a_refused_message_leaves_no_topic(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as opened:
         for message in (Message("bad/topic", b""), Message("T", b"", queue_id=2**31), Message("T", b"", keys=["a b"])):

@@ -259,3 +259,24 @@ def test_a_file_that_cannot_be_made_ahead_is_made_when_it_is_needed(
                     taken += 1
         put(store, taken, taken + 40)
     assert bodies(tmp_path / "s") == [body_of(number) for number in range(taken + 40)]
+
+
+def test_an_interrupt_while_buffers_are_committed_leaves_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_at = durable.write_at
+
+    def interrupted(fd: int, data: bytes | memoryview, position: int, path: Any) -> None:
+        raise KeyboardInterrupt
+
+    with open_small(tmp_path / "s", **BUFFERED) as store:
+        put(store, 0, 30)
+        assert store.log_end > 4096
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "write_at", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.flush()
+        assert durable.write_at is write_at
+        store.flush()
+        assert bodies(tmp_path / "s") == [body_of(number) for number in range(30)]
+    assert findings(tmp_path / "s") == []

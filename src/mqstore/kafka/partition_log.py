@@ -344,8 +344,9 @@ class PartitionLog:
                 if not is_clean:
                     # The indexes of the segment that holds the recovery point are made anew after a crash.
                     self._sync(active, (FileKind.LOG,))
-            except errors.MqstoreError as error:
-                self.failure = error
+            except BaseException as error:  # also an interrupt, which is no failure
+                if isinstance(error, errors.MqstoreError):
+                    self.failure = error
                 self.oldest_unflushed_ms = since
                 raise
             with self.lock:

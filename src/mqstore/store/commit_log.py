@@ -372,10 +372,12 @@ class CommitLog:
             with self._lock:
                 target = self.end_offset
                 current = self._file
-                closed, self._uncommitted = self._uncommitted, []
+                closed = list(self._uncommitted)
             try:
                 for file, end in closed:
                     file.commit(end)
+                    with self._lock:  # not before: an interrupt in the middle must leave it to the next call
+                        self._uncommitted.remove((file, end))
                     file.release()
                 if isinstance(current, BufferedFile):
                     current.commit(target - current.start)
@@ -403,11 +405,12 @@ class CommitLog:
             with self._lock:
                 target = self.end_offset if self._ways.buffers is None else committed
                 behind = [file for file in self._unsynced if file.start + self.file_size <= target]
-                self._unsynced = self._unsynced[len(behind) :]
-                written = next(iter(self._unsynced), self._file)
+                written = next(iter(self._unsynced[len(behind) :]), self._file)
             try:
                 for file in behind:
                     file.sync()
+                    with self._lock:  # not before: an interrupt in the middle must leave it to the next call
+                        self._unsynced.remove(file)
                     file.close()
                 if written is not None and target > self.flushed_offset:
                     written.sync()
