@@ -61,8 +61,10 @@ class Maintenance:
     def _run(self) -> None:
         while not self._stop.wait(self._wait_s):
             try:
-                self._round()
-                self._remove_due()
+                try:
+                    self._round()
+                finally:
+                    self._remove_due()
                 self._has_failed = False
             except Exception as error:
                 if not self._has_failed:
@@ -72,10 +74,11 @@ class Maintenance:
     def _remove_due(self) -> None:
         now = time.monotonic()
         with self._guard:
-            due = [paths for at, paths in self._waiting if at <= now]
-            self._waiting = [one for one in self._waiting if one[0] > now]
-        for paths in due:
-            _remove(paths)
+            due = [one for one in self._waiting if one[0] <= now]
+        for one in due:
+            _remove(one[1])
+            with self._guard:  # not before: what could not be removed is tried again
+                self._waiting.remove(one)
 
 
 def _remove(paths: list[Path]) -> None:

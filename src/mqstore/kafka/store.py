@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -266,9 +266,10 @@ class KafkaStore(StoreWriter):
             StoreIOError, DiskFullError: something could not be written.
         """
         self._check_open()
-        for log in list(self._logs.values()):
-            log.flush()
+        failure = _each(list(self._logs.values()), PartitionLog.flush)
         self._save_checkpoints()
+        if failure is not None:
+            raise failure
 
     def _save_checkpoints(self) -> None:
         with self._guard:
@@ -293,12 +294,16 @@ class KafkaStore(StoreWriter):
     def _round(self) -> None:
         """What is due now and then: flushes of ``flush_ms``, and the checkpoints."""
         now_ms = time.monotonic_ns() // 1_000_000
-        for log in list(self._logs.values()):
-            since = log.oldest_unflushed_ms
-            if since is not None and now_ms - since >= self.config.flush_ms:
-                log.flush()
+        due = [
+            log
+            for log in list(self._logs.values())
+            if (since := log.oldest_unflushed_ms) is not None and now_ms - since >= self.config.flush_ms
+        ]
+        failure = _each(due, PartitionLog.flush)
         if self._maintenance.checkpoint_is_due(now_ms):
             self._save_checkpoints()
+        if failure is not None:
+            raise failure
 
     def view(self) -> KafkaView:
         """The same directory looked at from outside, for what only a view can tell."""
@@ -328,9 +333,10 @@ class KafkaStore(StoreWriter):
             self._closed = True
         with self._held:  # which ends the thread once more: an interrupt may break off the waiting for its end
             self._maintenance.stop()
-            for log in self._logs.values():
-                log.close()
+            failure = _each(self._logs.values(), PartitionLog.close)
             self._save_checkpoints()
+            if failure is not None:
+                raise failure
             if all(log.failure is None for log in self._logs.values()):
                 self._files.set_clean_marker()
 
@@ -378,3 +384,14 @@ def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = Non
     elif settings:
         raise errors.UsageError("give either config or single settings", found=sorted(settings))
     return KafkaStore(path, config)
+
+
+def _each(logs: Iterable[PartitionLog], action: Callable[[PartitionLog], object]) -> errors.MqstoreError | None:
+    """Do ``action`` to all of ``logs``, also behind one that fails: each is its own matter. The first failure."""
+    failure: errors.MqstoreError | None = None
+    for log in logs:
+        try:
+            action(log)
+        except errors.MqstoreError as error:
+            failure = failure or error
+    return failure
