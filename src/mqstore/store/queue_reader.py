@@ -15,7 +15,7 @@ from mqstore import errors
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
-from mqstore.layout.queue_unit import QueueUnit, decode_unit
+from mqstore.layout.queue_unit import QueueUnit, decode_unit, iter_units
 from mqstore.store.queue_ext import open_ext
 
 MAX_UNITS = (1 << 63) // QUEUE_UNIT_SIZE
@@ -145,7 +145,7 @@ class QueueReader:
         low, high = 0, len(files)
         while low < high:  # which file is the first that begins with such a unit
             middle = (low + high) // 2
-            unit = self.unit(files[middle].start // QUEUE_UNIT_SIZE)
+            unit = self._first_unit(files[middle])
             if unit is None:
                 del files[middle]  # it is missing, and says nothing about the others
                 high -= 1
@@ -153,11 +153,23 @@ class QueueReader:
                 high = middle
             else:
                 low = middle + 1
-        if low == 0:
+        unit = self.unit(first)
+        if low == 0 and (unit is None or holds(unit)):
             return first
-        file = files[low - 1]
+        file = files[max(0, low - 1)]
         length = min(file.length, inventory.size_bytes, end * QUEUE_UNIT_SIZE - file.start)
         return self._search_file(file.start // QUEUE_UNIT_SIZE, (file.start + length) // QUEUE_UNIT_SIZE, holds)
+
+    def _first_unit(self, file: FileEntry) -> QueueUnit | None:
+        """The first unit of a file that tells anything: one that is not written, with others behind it, is damaged."""
+        first = file.start // QUEUE_UNIT_SIZE
+        unit = self.unit(first)
+        if unit is None or unit.is_written or unit.is_pre_blank:
+            return unit
+        units = self.units(first, file.length // QUEUE_UNIT_SIZE)
+        if not units.strip(b"\0"):
+            return unit
+        return next((one for one in iter_units(units) if one.is_written or one.is_pre_blank), unit)
 
     def _search_file(self, low: int, high: int, holds: Callable[[QueueUnit], bool]) -> int:
         while low < high:
