@@ -80,6 +80,8 @@ def test_what_passes(text: str, properties: dict[str, str], passes: bool | None)
         "a > TRUE",
         "a BETWEEN 5 AND 1",
         "a BETWEEN 'x' AND 'y'",
+        "a BETWEEN (1 = 'x') AND 2",
+        "a BETWEEN 1 AND (TRUE = 'x')",
         "a IN ()",
         "a IN (5)",
         "5 IN ('x')",

@@ -389,7 +389,10 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[list[_Node]], Ev
 
 def _constant_number(node: _Node) -> int | float | None:
     """The number that a bound is, when it is one."""
-    if _kind(node) == "property" or (_kind(node) in ("plus", "minus") and _constant_number(node.children[0]) is None):
+    kind = _kind(node)
+    if kind not in ("integer", "float", "plus", "minus"):
+        return None
+    if kind in ("plus", "minus") and _constant_number(node.children[0]) is None:
         return None
     value = _value(node)({})
     return value if isinstance(value, int | float) else None
