@@ -14,7 +14,7 @@ from interop.writer import put
 from mqstore import Message, convert, kafka
 from mqstore.convert import ConvertOptions, Loss
 from mqstore.convert.topics import kafka_topic, rocketmq_topic
-from mqstore.errors import CorruptFileError, CorruptRecordError, UsageError
+from mqstore.errors import CorruptRecordError, DamageError, UsageError
 from mqstore.layout.constants import SysFlag
 from mqstore.layout.kafka.names import is_topic_name
 from mqstore.store.paths import is_legal_topic
@@ -143,7 +143,7 @@ def test_a_queue_with_missing_messages(store: Path, tmp_path: Path) -> None:
     units = bytearray(queue.read_bytes())
     units[20 * 5 : 20 * 5 + 8] = (1 << 40).to_bytes(8, "big")
     queue.write_bytes(units)
-    with pytest.raises(CorruptFileError, match="cannot be read"):
+    with pytest.raises(DamageError, match="cannot be read"):
         convert.to_kafka(copy, tmp_path / "kafka")
     assert not (tmp_path / "kafka").exists()
     report = convert.to_kafka(copy, tmp_path / "kafka", ConvertOptions(skip_damage=True))

@@ -182,7 +182,15 @@ def _messages(view: StoreView, queue: QueueInfo, report: PartitionReport, option
     """The queue's messages in order; units without a readable message are counted."""
     offset = queue.min_offset
     while offset < queue.max_offset:
-        result = view.get(queue.topic, queue.queue_id, offset, _MESSAGES_A_TIME)
+        try:
+            result = view.get(queue.topic, queue.queue_id, offset, _MESSAGES_A_TIME)
+        except errors.DamageError as error:
+            if not options.skip_damage:
+                error.hint = "mqstore check tells why; --skip-damage converts the rest"
+                raise
+            report.lose(Loss.UNREADABLE_MESSAGES)
+            offset += 1
+            continue
         following = min(queue.max_offset, max(result.next_offset, offset + 1))
         missing = following - offset - len(result.messages)
         if missing and not options.skip_damage:
