@@ -267,7 +267,12 @@ def test_characters_that_the_output_lacks(good: Path) -> None:
 def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Path) -> None:
     store = shutil.copytree(good, tmp_path / "store")
     command = [*COMMAND, "tail", str(store), "-n", "1", "--follow", "--interval-ms", "20"]
-    child = subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Under nohup and behind a shell's & interrupts are ignored, and what ignores them passes that on to its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        child = subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert child.stdout is not None
     assert json.loads(child.stdout.readline())["queueOffset"] == 30
     with open_small(store) as opened:
