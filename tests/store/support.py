@@ -98,3 +98,25 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
     }
+
+
+def reopen(store: Path) -> None:
+    open_small(store).close()
+    assert findings(store) == []
+
+
+def record_starts(store: Path) -> list[int]:
+    with mqstore.inspect(store) as view:
+        return [record.physical_offset for record in view.scan()]
+
+
+def flip(store: Path, physical_offset: int) -> None:
+    path = log_file(store, physical_offset - physical_offset % 4096)
+    position = physical_offset % 4096
+    overwrite(path, position, bytes([path.read_bytes()[position] ^ 0x55]))
+
+
+def put_dispatched(store: mqstore.Store, *messages: mqstore.Message) -> list[mqstore.PutResult]:
+    results = store.put_batch(list(messages))
+    assert store.wait_dispatched(60)
+    return results

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import mqstore
 from mqstore import (
-    FlushDiskType,
     GetMessageStatus,
     Message,
     MessageIllegalError,
     PutMessageStatus,
     Store,
-    StoreClosedError,
-    StoreConfig,
-    StoreIOError,
-    StoreLockedError,
     UsageError,
 )
 from mqstore.layout.constants import SysFlag
-from mqstore.store import check
-from mqstore.store.dispatch import Dispatcher
 from mqstore.store.rebuild import rebuild
-from store.support import bodies, body_of, copy_of_running, fill, findings, forget_note, open_small, tree
+from store.support import (
+    bodies,
+    body_of,
+    copy_of_running,
+    fill,
+    findings,
+    forget_note,
+    open_small,
+    put_dispatched,
+    tree,
+)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     with open_small(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as opened:
         yield opened
-
-
-def put_dispatched(store: Store, *messages: Message) -> list[mqstore.PutResult]:
-    results = store.put_batch(list(messages))
-    assert store.wait_dispatched(60)
-    return results
 
 
 def test_a_message_comes_back_as_it_went_in(store: Store) -> None:
@@ -218,117 +209,6 @@ def test_store_times_never_go_back(store: Store, monkeypatch: pytest.MonkeyPatch
     assert store.put(Message("t", b"", queue_id=0)).store_timestamp_ms == first.store_timestamp_ms
 
 
-@pytest.mark.parametrize("mode", list(FlushDiskType))
-def test_many_threads_lose_and_double_nothing(tmp_path: Path, mode: FlushDiskType) -> None:
-    path = tmp_path / "store"
-
-    def producer(number: int) -> None:
-        for turn in range(25):
-            store.put_batch([Message("t", b"%d/%d/%d" % (number, turn, i), queue_id=i % 2) for i in range(4)])
-
-    with open_small(path, mapped_file_size_commit_log=1 << 16, flush_disk_type=mode) as store:
-        threads = [threading.Thread(target=producer, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if mode is FlushDiskType.SYNC_FLUSH:
-            assert store.flushed_offset == store.log_end
-    found = bodies(path, "t", 0) + bodies(path, "t", 1)
-    assert sorted(found) == sorted(b"%d/%d/%d" % (n, t, i) for n in range(4) for t in range(25) for i in range(4))
-    assert findings(path) == []
-
-
-def test_a_second_writer_is_kept_out_and_told_by_whom(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    script = f"import mqstore, sys; s = mqstore.open({str(path)!r}); print('open', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"open\n"
-        with pytest.raises(StoreLockedError) as caught:
-            mqstore.open(path)
-        assert f"process {other.pid}" in str(caught.value)
-        assert mqstore.inspect(path).queues() == []
-        other.communicate()
-    with mqstore.open(path), pytest.raises(StoreLockedError, match="this one"):
-        mqstore.open(path)
-
-
-def test_the_child_of_a_fork_cannot_use_the_store(store: Store) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            store.put(Message("t", b""))
-        except StoreClosedError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    store.put(Message("t", b""))
-
-
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = open_small(tmp_path / "store")
-    store.close()
-    store.close()
-    with pytest.raises(StoreClosedError):
-        store.put(Message("t", b""))
-
-
-def test_a_directory_without_permission() -> None:
-    """Tried in a child process that gives up root's rights, which go past all permissions."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "store"
-        fill(path, 1)
-        Path(directory).chmod(0o755)
-        path.chmod(0o555)
-        pid = os.fork()
-        if pid == 0:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            try:
-                open_small(path)
-            except StoreIOError as error:
-                os._exit(0 if "permission" in str(error) and str(path) in str(error) else 2)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert bodies(path) == [body_of(0)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"flush_disk_typ": "SYNC_FLUSH"}, "did you mean flush_disk_type"),
-        ({"flush_disk_type": "FAST"}, "SYNC_FLUSH or ASYNC_FLUSH"),
-        ({"mapped_file_size_commit_log": 0}, "above 0"),
-        ({"max_index_num": 1}, "at least 2"),
-        ({"message_delay_level": "1x"}, "1x"),
-        ({"broker_ip1": "here"}, "numeric address"),
-        ({"flush_interval_commit_log": "x"}, "a whole number"),
-    ],
-)
-def test_settings_that_cannot_be_meant(tmp_path: Path, settings: dict[str, object], problem: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        mqstore.open(tmp_path / "store", **settings)
-    assert problem in f"{caught.value} {caught.value.hint}"
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_broker_conf_is_read(tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text(
-        "brokerClusterName = DefaultCluster\nbrokerName=broker-a\n# comment\nflushDiskType=SYNC_FLUSH\n"
-        "mappedFileSizeCommitLog=4096\nmessageIndexEnable = false\nbrokerIP1=10.0.0.9\n"
-    )
-    config = StoreConfig.from_broker_conf(conf)
-    assert (config.broker_name, config.flush_disk_type, config.mapped_file_size_commit_log) == (
-        "broker-a", FlushDiskType.SYNC_FLUSH, 4096,
-    )  # fmt: skip
-    assert config.message_index_enable is False
-    conf.write_text("flushDiskTyp=SYNC_FLUSH\n")
-    with pytest.raises(UsageError, match="flushDiskTyp"):
-        StoreConfig.from_broker_conf(conf)
-
-
 def test_rebuilt_files_are_those_of_live_dispatch(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_small(path) as store:
@@ -355,109 +235,6 @@ def test_offsets_of_groups_are_kept(tmp_path: Path) -> None:
         assert store.committed_offset("other", "T", 0) is None
         (row,) = store.progress()
         assert (row.group, row.topic, row.queue_id, row.lag) == ("billing", "T", 0, 5)
-
-
-def test_a_view_follows_a_running_writer(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with open_small(path) as store:
-        view = mqstore.inspect(path)
-        for number in range(60):
-            put_dispatched(store, Message("t", body_of(number), queue_id=0, keys=["k"]))
-            assert view.log_end == store.log_end
-            assert view.queues()[0].max_offset == number + 1
-            assert view.get("t", 0, number).messages[0].body == body_of(number)
-        assert len(view.query("t", "k").messages) == 60
-        assert sum(1 for _ in view.scan()) == 60
-
-
-KILLED = """
-import os, sys, mqstore
-from mqstore import Message
-store = mqstore.open(sys.argv[1], mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000,
-                     max_hash_slot_num=100, max_index_num=300, flush_disk_type="SYNC_FLUSH")
-number = 0
-while True:
-    batch = [Message("t", b"%d" % i, keys=["k%d" % i], queue_id=0) for i in range(number, number + 3)]
-    results = store.put_batch(batch)
-    number += 3
-    print(results[-1].queue_offset, flush=True)
-"""
-
-
-@pytest.mark.parametrize("acknowledged", [1, 40, 200])
-def test_killed_in_the_middle_of_putting(tmp_path: Path, acknowledged: int) -> None:
-    path = tmp_path / "store"
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        last = 0
-        for _ in range(acknowledged):
-            last = int(child.stdout.readline())
-        child.kill()
-        rest = child.stdout.read().split()
-        last = int(rest[-1]) if rest and rest[-1].isdigit() else last
-    mqstore.open(path).close()
-    assert findings(path) == []
-    found = bodies(path, "t")
-    assert found == [b"%d" % number for number in range(len(found))]
-    assert len(found) > last
-
-
-def test_a_check_beside_a_writer_ends_and_finds_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    stop = threading.Event()
-    sizes = {
-        "mapped_file_size_commit_log": 1 << 24,
-        "mapped_file_size_consume_queue": 2_000_000,
-        "max_hash_slot_num": 25_000,
-        "max_index_num": 100_000,
-    }
-    with open_small(path, **sizes) as store:
-
-        def write() -> None:
-            while not stop.is_set():
-                store.put_batch([Message("t", body_of(1), keys=["k"], queue_id=0) for _ in range(20)])
-                time.sleep(0.01)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            deadline = time.monotonic() + 60
-            while store.max_offset("t", 0) < 100 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert store.max_offset("t", 0) >= 100
-            for _ in range(3):
-                assert [finding for finding in findings(path) if finding.severity.value != "note"] == []
-        finally:
-            stop.set()
-            writer.join()
-
-
-def test_a_check_waits_for_units_that_are_only_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer builds them when the check has looked again in vain."""
-    looked_again = threading.Event()
-    run_to, sleep = Dispatcher.run_to, time.sleep
-
-    def late(dispatcher: Dispatcher, end: int) -> None:
-        assert looked_again.wait(60)
-        run_to(dispatcher, end)
-
-    def noted_sleep(seconds: float) -> None:
-        looked_again.set()
-        sleep(seconds)
-
-    with open_small(tmp_path / "s") as store:
-        put_dispatched(store, Message("t", b"in time", queue_id=0))
-        monkeypatch.setattr(Dispatcher, "run_to", late)
-        monkeypatch.setattr(check, "time", SimpleNamespace(monotonic=time.monotonic, sleep=noted_sleep))
-        store.put(Message("t", b"late", queue_id=0))
-        assert findings(tmp_path / "s") == []
-        assert looked_again.is_set()
-
-
-@pytest.mark.parametrize("path", ["", None])
-def test_a_path_that_names_nothing(path: str | None) -> None:
-    with pytest.raises(UsageError):
-        mqstore.open(path)  # type: ignore[arg-type]
 
 
 def test_things_that_are_no_message_and_no_tags(store: Store) -> None:
