@@ -8,7 +8,7 @@ WORKERS ?= 2
 TESTS ?= tests
 SECONDS ?= 3600
 
-KERNELS := $(shell find src/mqstore/kernels -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
+KERNELS := $(shell find src/mqstore/kernels ! -name built_from.pxi '(' -name '*.pyx' -o -name '*.pxi' -o -name '*.h' ')')
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
@@ -63,7 +63,7 @@ docs: $(VENV)/.installed ## Run every example in README.md and docs/
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist demo-out bench/data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/mqstore.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
-	find src -name '_native*.so' -delete -o -name '_native*.c' -delete
+	find src -name '_native*.so' -delete -o -name '_native*.c' -delete -o -name built_from.pxi -delete
 
 lock: $(VENV)/.installed ## Choose the newest versions again and write requirements.lock
 	@$(PIP) install --quiet uv

@@ -6,6 +6,8 @@ sanitizers for tests; such a build runs only with the sanitizer's library loaded
 """
 
 import os
+import runpy
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -41,6 +43,8 @@ native = Extension(
     extra_compile_args=FLAGS,
     extra_link_args=SANITIZERS,
 )
+# By its path: importing the package would load the compiled module that is about to be replaced.
+runpy.run_path(f"{KERNELS}/sources.py")["write_mark"](Path(KERNELS))
 (compiled,) = cythonize([native])
 # Set here because cythonize drops it.
 compiled.optional = True

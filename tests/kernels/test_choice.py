@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mqstore.kernels
-from mqstore.kernels import Kernels
+from mqstore.kernels import Kernels, sources
 from mqstore.kernels import pure as pure_kernels
 
 FUNCTIONS = sorted(name for name, _ in inspect.getmembers(Kernels, inspect.isfunction) if name[0] != "_")
 
 
-def run(code: str, **environment: str) -> str:
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment}
-    finished = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=settings, check=False, timeout=60
     )
+
+
+def run(code: str, **environment: str) -> str:
+    finished = run_python(code, **environment)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.strip()
 
@@ -61,3 +67,61 @@ def test_the_plain_ones_have_its_signatures() -> None:
 def test_the_names_tell_which_is_which(native: types.ModuleType) -> None:
     assert (native.NAME, pure_kernels.NAME) == ("native", "pure")
     assert mqstore.kernels.NAME in ("native", "pure")
+
+
+NAME_OF_KERNELS = "import mqstore; from mqstore import kernels; print(kernels.NAME)"
+
+
+@pytest.fixture
+def copied(native: types.ModuleType, tmp_path: Path) -> Path:
+    """A copy of the package with its compiled module, as in a checkout: ``kernels`` in it."""
+    package = Path(mqstore.kernels.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "src" / "mqstore", ignore=shutil.ignore_patterns("__pycache__", "demo", "*.c"))
+    (tmp_path / "setup.py").touch()
+    return tmp_path / "src" / "mqstore" / "kernels"
+
+
+def test_a_module_built_from_other_sources_is_refused_with_the_command(copied: Path) -> None:
+    here = {"PYTHONPATH": str(copied.parents[1])}
+    assert run(NAME_OF_KERNELS, MQSTORE_PURE="", **here) == "native"
+    with (copied / "native" / "scan.pxi").open("a") as file:
+        file.write("# another column\n")
+    stale = run_python(NAME_OF_KERNELS, MQSTORE_PURE="", **here)
+    assert stale.returncode == 1
+    said = stale.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: the compiled kernels ")
+    assert f"cd {copied.parents[2]} && {sys.executable} setup.py build_ext --inplace" in said
+    assert run(NAME_OF_KERNELS, MQSTORE_PURE="1", **here) == "pure"
+
+
+def test_a_module_from_before_there_were_marks_is_refused(copied: Path) -> None:
+    for path in copied.glob("_native*.so"):
+        path.unlink()
+    (copied / "_native.py").write_text("NAME = 'native'\n")
+    stale = run_python(NAME_OF_KERNELS, MQSTORE_PURE="", PYTHONPATH=str(copied.parents[1]))
+    assert "were built from other sources (unmarked ones)" in stale.stderr.splitlines()[-1]
+
+
+def test_where_no_sources_lie_beside_it_the_module_is_taken(copied: Path) -> None:
+    for path in [*copied.glob("*.pyx"), *copied.glob("*.h"), *copied.glob("native/*.pxi")]:
+        path.unlink()
+    assert run(NAME_OF_KERNELS, MQSTORE_PURE="", PYTHONPATH=str(copied.parents[1])) == "native"
+
+
+def test_the_build_leaves_the_mark_only_when_it_is_another(tmp_path: Path) -> None:
+    directory = tmp_path / "kernels"
+    (directory / "native").mkdir(parents=True)
+    assert sources.mark(directory) is None
+    (directory / "_native.pyx").write_text("one")
+    (directory / "native" / "scan.pxi").write_text("two")
+    sources.write_mark(directory)
+    written = directory / "native" / sources.BUILT_FROM
+    first = written.read_text()
+    assert first == f'BUILT_FROM = "{sources.mark(directory)}"\n'
+    os.utime(written, (1, 1))
+    sources.write_mark(directory)
+    assert written.stat().st_mtime == 1
+    (directory / "native" / "scan.pxi").write_text("three")
+    sources.write_mark(directory)
+    assert written.stat().st_mtime > 1
+    assert written.read_text() != first

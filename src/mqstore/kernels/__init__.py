@@ -3,12 +3,18 @@
 Every function exists twice with the same name and the same results: compiled, and in plain Python. The
 compiled ones are used when they were built at installation, unless the environment has ``MQSTORE_PURE=1``.
 What each function does is told in :class:`mqstore.kernels.api.Kernels`.
+
+A compiled module that was built from other sources than those beside it is refused with an ImportError that names the
+command to build it anew: it may misread what the Python around it means, and plain Python would be slow in silence.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Final, cast
 
 from mqstore.kernels.api import (
@@ -32,6 +38,7 @@ from mqstore.kernels.kafka_api import (
     RecordColumns,
     RecordStop,
 )
+from mqstore.kernels.sources import mark
 from mqstore.kernels.store_api import LogTail, RowColumns, TextColumn
 
 
@@ -45,9 +52,28 @@ def _choose() -> Kernels:
     if os.environ.get("MQSTORE_PURE", "") not in ("", "0"):
         return _pure()
     try:
-        return cast(Kernels, importlib.import_module("._native", __name__))
+        module = importlib.import_module("._native", __name__)
     except ImportError:
         return _pure()
+    _refuse_stale(module)
+    return cast(Kernels, module)
+
+
+def _refuse_stale(module: ModuleType) -> None:
+    directory = Path(__file__).parent
+    wanted = mark(directory)
+    found = getattr(module, "BUILT_FROM", "unmarked ones")
+    if wanted in (None, found):
+        return
+    build = directory.parents[2] / "setup.py"
+    command = f"cd {build.parent} && {sys.executable} setup.py build_ext --inplace"
+    raise ImportError(
+        f"the compiled kernels {module.__file__} were built from other sources ({found}) than those beside them "
+        f"({wanted}); build them anew: {command if build.exists() else 'install mqstore again'}; "
+        "MQSTORE_PURE=1 in the environment goes without them",
+        name=module.__name__,
+        path=module.__file__,
+    )
 
 
 _chosen: Final = _choose()

@@ -24,6 +24,8 @@ include "native/kafka_batch.pxi"
 include "native/kafka_record.pxi"
 include "native/kafka_headers.pxi"
 include "native/kafka_encode.pxi"
+# Written by the build: see sources.py.
+include "native/built_from.pxi"
 
 NAME = "native"
 
