@@ -14,7 +14,7 @@ from pathlib import Path
 import mqstore.spark.runtime as runtime
 
 START_TIMEOUT_S = 120
-RUN_TIMEOUT_S = 240
+RUN_TIMEOUT_S = 840
 STOP_TIMEOUT_S = 15
 SHOWN_LOG_BYTES = 4000
 
@@ -44,9 +44,10 @@ class Cluster:
         # Port 0 lets each choose a free one; the master writes its choice into its log.
         self._spawn("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         self.url = self._wait_for("master", r"Starting Spark master at (spark://[\d.]+:\d+)")
-        for name in ("worker-1", "worker-2"):
+        # Two names of one address: Spark starts a second copy of a task only on another host.
+        for name, host in (("worker-1", "127.0.0.1"), ("worker-2", "localhost")):
             self._spawn(
-                name, "worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0",
+                name, "worker.Worker", "--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0",
                 "--work-dir", str(self.directory / name), self.url,
             )  # fmt: skip
         for name in ("worker-1", "worker-2"):

@@ -49,14 +49,14 @@ def test_source_and_jobs(cluster: Cluster, golden: Path, tmp_path: Path) -> None
     assert list(files_below(tmp_path / "rebuilt" / "index").values()) == index
 
 
-LOAD = """
-import json, os, pathlib
+TROUBLE = """
+import functools, hashlib, json, os, pathlib, pickle, time, uuid
 import mqstore.spark
 from mqstore import StoreConfig
-from mqstore.spark.jobs import loading
+from mqstore.spark.jobs import loading, rebuilding
 
 out = pathlib.Path({out!r})
-config = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=400)
+config = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=800)
 mqstore.spark.register(spark)
 frame = spark.range(2000).selectExpr(
     "'t' || id % 3 AS topic", "repeat(cast(id as string), cast(id % 60 as int)) AS body", "array('k' || id) AS keys",
@@ -64,34 +64,71 @@ frame = spark.range(2000).selectExpr(
 )
 run_tasks = loading.run_tasks
 
-class Dies:
-    # The process of one task of each kind dies when its work is done, and so before Spark knows.
-    def __init__(self, function):
-        self.function = function
-    def __call__(self, item):
-        result = self.function(item)
-        marker = out / ("died-" + self.function.__name__)
-        try:
-            marker.touch(exist_ok=False)
-        except FileExistsError:
-            return result
-        os._exit(1)
+def claim(path):
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
-mqstore.spark.jobs.load(spark, frame.repartition(3), out / "one", config=config)
-loading.run_tasks = lambda spark, function, items, on_progress=None: run_tasks(spark, Dies(function), items)
-mqstore.spark.jobs.load(spark, frame.repartition(5), out / "two", config=config)
-stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", minPartitions=4).load(str(out / "two"))
+class Troubled:
+    # The process of one task of each stage dies when its work is done, and so before Spark knows. Another task waits
+    # until Spark has started a second copy of it, and then does its work again beside that.
+    def __init__(self, function, directory):
+        self.function, self.directory = function, directory
+    def __call__(self, item):
+        key = hashlib.sha256(pickle.dumps(item)).hexdigest()
+        attempts = functools.partial(self.directory.glob, key + "-*")
+        (self.directory / (key + "-" + uuid.uuid4().hex)).touch()
+        result = self.function(item)
+        if claim(self.directory / "died"):
+            os._exit(1)
+        if claim(self.directory / "slow"):
+            before, deadline = len(list(attempts())), time.monotonic() + 120
+            while len(list(attempts())) == before and time.monotonic() < deadline:
+                time.sleep(0.05)
+            (self.directory / "copied").write_text(str(len(list(attempts())) > before))
+            self.function(item)
+        return result
+
+stages = []
+def run_troubled(spark, function, items, on_progress=None):
+    directory = out / ("stage-" + str(len(stages)))
+    directory.mkdir()
+    results = run_tasks(spark, Troubled(function, directory), items)
+    name = getattr(function, "func", function).__name__
+    stages.append([name, (directory / "died").exists(), (directory / "copied").read_text()])
+    return results
+
+mqstore.spark.jobs.load(spark, frame.repartition(3), out / "loaded", config=config)
+mqstore.spark.jobs.rebuild(spark, out / "loaded", out / "rebuilt")
+loading.run_tasks = rebuilding.run_tasks = run_troubled
+mqstore.spark.jobs.load(spark, frame.repartition(5), out / "loaded-in-trouble", config=config)
+mqstore.spark.jobs.rebuild(spark, out / "loaded", out / "rebuilt-in-trouble")
+path = str(out / "loaded-in-trouble")
+stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", minPartitions=4).load(path)
 writer = stream.select("physicalOffset").writeStream.format("parquet").trigger(availableNow=True)
 query = writer.option("checkpointLocation", str(out / "checkpoint")).start(str(out / "rows"))
 query.awaitTermination()
 rows = spark.read.parquet(str(out / "rows"))
-print(json.dumps([sorted(path.name for path in out.glob("died-*")), rows.count(), rows.distinct().count()]))
+print(json.dumps([stages, rows.count(), rows.distinct().count()]))
 """
 
 
-def test_load_with_tasks_that_die(cluster: Cluster, tmp_path: Path) -> None:
-    printed = cluster.run(LOAD.format(out=str(tmp_path)))
-    assert json.loads(printed.splitlines()[-1]) == [["died-measure", "died-write"], 2000, 2000]
-    one, two = files_below(tmp_path / "one"), files_below(tmp_path / "two")
-    assert one.keys() == two.keys()
-    assert [name for name in one if one[name] != two[name] and not name.startswith("config/")] == []
+@pytest.mark.timeout(900)
+def test_tasks_that_die_and_tasks_that_run_twice_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    printed = cluster.run(
+        TROUBLE.format(out=str(tmp_path)),
+        **{"spark.speculation": True, "spark.speculation.interval": "100ms", "spark.speculation.quantile": 0.1,
+           "spark.speculation.multiplier": 1.0, "spark.speculation.minTaskRuntime": "100ms",
+           # So that the sorted table has several files, and these stages several tasks.
+           "spark.sql.adaptive.enabled": False, "spark.sql.shuffle.partitions": 4},
+    )  # fmt: skip
+    stages, rows, different = json.loads(printed.splitlines()[-1])
+    names = ["measure", "write", "build_units", "build_file", "_copy", "build_units", "build_file"]
+    assert stages == [[name, True, "True"] for name in names]
+    assert rows == different == 2000
+    for calm, troubled in (("loaded", "loaded-in-trouble"), ("rebuilt", "rebuilt-in-trouble")):
+        one, two = files_below(tmp_path / calm), files_below(tmp_path / troubled)
+        assert one.keys() == two.keys()
+        assert [name for name in one if one[name] != two[name] and not name.startswith("config/")] == []
