@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from mqstore.kernels.api import (
     COLUMN_NAMES,
@@ -81,6 +81,11 @@ _chosen: Final = _choose()
 NAME: Final = _chosen.NAME
 """``"native"`` or ``"pure"``: which of the two is in use."""
 
+if TYPE_CHECKING:
+    from mqstore.kernels.pure.message import MessageFields
+else:
+    MessageFields = _chosen.MessageFields
+
 crc32 = _chosen.crc32
 crc32c = _chosen.crc32c
 find_property = _chosen.find_property
@@ -126,6 +131,7 @@ __all__ = [
     "Kernels",
     "LogColumns",
     "LogTail",
+    "MessageFields",
     "PreparedMessage",
     "QueueRun",
     "RecordColumns",

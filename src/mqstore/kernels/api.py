@@ -192,6 +192,8 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
 
     NAME: str
     """``"native"`` or ``"pure"``."""
+    MessageFields: type[Any]
+    """The class that :class:`mqstore.Message` is made of, quick to construct and to take apart."""
 
     def crc32(self, data: Buffer, value: int = 0, /) -> int:
         """CRC-32 of ``data``, continuing ``value``; equals ``zlib.crc32``."""

@@ -86,7 +86,7 @@ class StoreKernels(Protocol):
         """A :class:`LogTail`.
 
         Args:
-            message_type: the only class whose objects :meth:`LogTail.put` takes.
+            message_type: the only class whose objects :meth:`LogTail.put` takes, one made of ``MessageFields``.
             result_type: the named tuple of 8 fields that it returns.
             put_ok: the status in it.
             store_host: address and port of this store, 8 or 20 bytes; also the host of messages that name none.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from mqstore.kernels import MessageFields
 from mqstore.layout.record import Record
 from mqstore.status import GetMessageStatus, PutMessageStatus
 
 
-@dataclass(slots=True)
-class Message:
+@dataclass(init=False)
+class Message(MessageFields):
     """A message to put.
 
     Attributes:
@@ -32,20 +33,26 @@ class Message:
         wait_store_msg_ok: False lets a SYNC_FLUSH put return before the sync.
     """
 
+    __slots__ = ()
+
     topic: str
     body: bytes
-    tags: str | None = None
-    keys: Sequence[str] = ()
-    properties: dict[str, str] = field(default_factory=dict)
-    queue_id: int | None = None
-    delay_level: int = 0
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp_ms: int | None = None
-    born_host: str | None = None
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    wait_store_msg_ok: bool = True
+    tags: str | None
+    keys: Sequence[str]
+    properties: dict[str, str]
+    queue_id: int | None
+    delay_level: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int | None
+    born_host: str | None
+    reconsume_times: int
+    prepared_transaction_offset: int
+    wait_store_msg_ok: bool
+
+    def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
+        """A copy is made, and read elsewhere, by the constructor."""
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
 
 class PutResult(NamedTuple):

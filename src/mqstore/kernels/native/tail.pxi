@@ -106,6 +106,8 @@ cdef class LogTail:
     def __cinit__(self, message_type, result_type, put_ok, bytes store_host, int64_t max_body):
         if len(store_host) != HOST_V4_SIZE and len(store_host) != HOST_V6_SIZE:
             raise UsageError("a host field has 8 or 20 bytes", expected="8 or 20", found=len(store_host))
+        if not issubclass(message_type, MessageFields):
+            raise UsageError("messages of another class", expected="MessageFields", found=message_type.__name__)
         self.message_type, self.result_type, self.put_ok = message_type, result_type, put_ok
         self.store_host, self.max_body = store_host, max_body
         self.queue_counts, self.next_offsets, self.turns = {}, {}, {}
@@ -209,11 +211,13 @@ cdef class LogTail:
             self.ready, self.ready_capacity = larger, self.count * 2 + 16
         return self.ready + self.count
 
-    cdef bint stage(self, message) except *:
-        """Check ``message`` and make it the next of ``ready``; False leaves it and its errors to the plain path."""
+    cdef bint stage(self, given) except *:
+        """Check a message and make it the next of ``ready``; False leaves it and its errors to the plain path."""
         cdef Ready* one = self.another()
-        if type(message) is not self.message_type:
+        cdef MessageFields message
+        if type(given) is not self.message_type:
             return False
+        message = <MessageFields> given
         topic = message.topic
         body = message.body
         if type(topic) is not str or type(body) is not bytes:
@@ -254,7 +258,7 @@ cdef class LogTail:
         self.total += one.size
         return True
 
-    cdef bint stage_properties(self, message, Ready* one) except *:
+    cdef bint stage_properties(self, MessageFields message, Ready* one) except *:
         """The properties string, its names in the order in which a broker's map gives them."""
         cdef Property pairs[MAX_PAIRS]
         cdef int count, k
@@ -373,7 +377,7 @@ cdef inline bint take_text(text, Bytes* part) noexcept:
     return True
 
 
-cdef bint take_numbers(message, Head* head) except *:
+cdef bint take_numbers(MessageFields message, Head* head) except *:
     """The numbers of an ordinary message: no delay, no transaction, the store's own host."""
     cdef object born = message.born_timestamp_ms
     cdef int64_t delay_level = 0

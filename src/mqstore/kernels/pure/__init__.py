@@ -17,6 +17,7 @@ from mqstore.kernels.pure.index import index_put, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
 from mqstore.kernels.pure.lookup import index_find, key_hash, record_with_key
+from mqstore.kernels.pure.message import MessageFields
 from mqstore.kernels.pure.put import put_batch, put_message
 from mqstore.kernels.pure.put_rows import measure_rows, put_rows
 from mqstore.kernels.pure.scan import resync, scan
@@ -26,6 +27,7 @@ NAME = "pure"
 
 __all__ = [
     "NAME",
+    "MessageFields",
     "crc32",
     "crc32c",
     "find_property",
