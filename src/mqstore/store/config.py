@@ -13,8 +13,9 @@ from typing import Any
 from mqstore import errors
 from mqstore.layout import delay
 from mqstore.layout.bloom import BloomFilter
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import DEFAULT_HASH_SLOTS, DEFAULT_INDEX_ENTRIES, INT_MAX, LONG_MAX
 from mqstore.layout.hosts import encode_host
+from mqstore.layout.index import file_size as index_file_size
 
 
 class FlushDiskType(str, enum.Enum):
@@ -24,6 +25,10 @@ class FlushDiskType(str, enum.Enum):
     """The log bytes are on the device: survives power loss."""
     ASYNC_FLUSH = "ASYNC_FLUSH"
     """The log bytes are in the page cache: survives the process, loses up to the flush interval at power loss."""
+
+
+_LONGS = ("filter_data_clean_time_span", "transaction_time_out")
+"""Settings that a broker keeps in 64 bits; all other numbers have 32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,16 +168,21 @@ class StoreConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise _bad_value(name, "a whole number above 0", value)
-        if self.max_message_size > INT_MAX:
-            raise _bad_value("max_message_size", f"at most {INT_MAX}", self.max_message_size)
         if self.max_index_num is not None and self.max_index_num < 2:
             raise _bad_value("max_index_num", "at least 2, since entry 0 is never used", self.max_index_num)
         least_buffers = 3 if self.warm_maped_file_enable else 2
         if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < least_buffers:
             # One file is written to and the next one needs its buffer before the first has given up its own.
             raise _bad_value("transient_store_pool_size", f"at least {least_buffers}", self.transient_store_pool_size)
+        index_bytes = index_file_size(
+            self.max_hash_slot_num or DEFAULT_HASH_SLOTS, self.max_index_num or DEFAULT_INDEX_ENTRIES
+        )
+        if index_bytes > INT_MAX:
+            raise _bad_value("max_index_num", f"with the slots, a file of at most {INT_MAX} bytes", self.max_index_num)
         size = self.mapped_file_size_consume_queue
         if size is not None:
+            if size > INT_MAX - INT_MAX % 20:
+                raise _bad_value("mapped_file_size_consume_queue", f"at most {INT_MAX - INT_MAX % 20}", size)
             # RocketMQ rounds up to whole units, and so must we to name files alike.
             object.__setattr__(self, "mapped_file_size_consume_queue", -(-size // 20) * 20)
         try:
@@ -197,6 +207,9 @@ class StoreConfig:
                 raise _bad_value(field.name, {"str": "text", "bool": "true or false"}[field.type], number)
             if field.type == "int" and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
                 raise _bad_value(field.name, "a whole number", number)
+            most = LONG_MAX if field.name in _LONGS else INT_MAX  # as a broker keeps them
+            if isinstance(number, int) and number > most:
+                raise _bad_value(field.name, f"at most {most}", number)
 
     @cached_property
     def store_host(self) -> bytes:

@@ -14,12 +14,10 @@ from mqstore import errors, kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
-from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.constants import DEFAULT_HASH_SLOTS, DEFAULT_INDEX_ENTRIES, LONG_MAX
 from mqstore.layout.file_names import is_index_file_name
 from mqstore.layout.index import IndexEntry, IndexHeader
 
-DEFAULT_HASH_SLOTS = 5_000_000
-DEFAULT_INDEX_NUM = 20_000_000
 _MAX_GEOMETRIES = 1 << 20
 _ENTRIES_AT_A_TIME = 64
 
@@ -37,7 +35,7 @@ class Geometry:
         return layout.file_size(self.hash_slots, self.max_entries)
 
 
-DEFAULT_GEOMETRY = Geometry(DEFAULT_HASH_SLOTS, DEFAULT_INDEX_NUM)
+DEFAULT_GEOMETRY = Geometry(DEFAULT_HASH_SLOTS, DEFAULT_INDEX_ENTRIES)
 
 
 class IndexFileReader:

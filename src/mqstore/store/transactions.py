@@ -301,7 +301,7 @@ class Transactions:
             return True
         try:
             state = checker(half)
-        except Exception as error:  # the application's own; the other transactions must not wait for it
+        except (Exception, SystemExit) as error:  # the application's own; other transactions must not wait for it
             _log.error("the checker of %r failed: %r", properties.get(c.PROPERTY_PGROUP), error)
             return None
         try:
