@@ -35,9 +35,9 @@ from mqstore.status import BoundaryType, GetMessageStatus, PutMessageStatus
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.expiry import DiskBand, ExpiryReport
+from mqstore.store.get_table import GetTableResult
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.opening import open_store as open
-from mqstore.store.queue_table import GetTableResult
 from mqstore.store.rebuild import RebuildResult, rebuild, truncate
 from mqstore.store.store import Store
 from mqstore.store.table import PutTableResult

@@ -19,9 +19,9 @@ from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.store.arguments import check_seconds
 from mqstore.store.consumer import Consumer
+from mqstore.store.get_table import GetTableResult
 from mqstore.store.message import GetResult, Message, PutResult, QueryResult
 from mqstore.store.opening import open_store
-from mqstore.store.queue_table import GetTableResult
 from mqstore.store.store import Store
 from mqstore.store.table import PutTableResult
 

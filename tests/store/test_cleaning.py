@@ -216,5 +216,5 @@ def test_topics_that_a_crash_kept_from_being_saved_are_known_again(tmp_path: Pat
     with open_small(copy) as store:
         assert {one.topic for one in store.clean_unused_topics()} == {"topic-3"}
         assert store.get("new", 2).messages[0].body == b"acknowledged"
-        assert store.settings.topics["new"].write_queue_nums == 3
-        assert "SCHEDULE_TOPIC_XXXX" not in store.settings.topics
+        assert store._engine.settings.topics["new"].write_queue_nums == 3
+        assert "SCHEDULE_TOPIC_XXXX" not in store._engine.settings.topics

@@ -86,4 +86,4 @@ def test_a_transaction_that_is_refused_leaves_no_group(tmp_path: Path) -> None:
         for message in (Message("no/topic", b"x"), Message("T", b"x", properties=None), "x"):  # type: ignore[arg-type]
             with pytest.raises(mqstore.MqstoreError):
                 store.transaction("producers", message)  # type: ignore[arg-type]
-        assert store.settings.subscription_groups == {}
+        assert store._engine.settings.subscription_groups == {}

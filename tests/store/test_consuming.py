@@ -90,13 +90,13 @@ def test_tags_pick_and_what_is_not_picked_counts_as_handled(tmp_path: Path) -> N
 def test_progress_ahead_of_a_shortened_queue_is_brought_back(tmp_path: Path) -> None:
     with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
         put_numbers(store, 3)
-        store.settings.commit_offset("g", "orders", 0, 20)
-        store.settings.commit_offset("g", "gone", 1, 7)
-        store.settings.set_delay_offset(1, 9)
+        store._engine.settings.commit_offset("g", "orders", 0, 20)
+        store._engine.settings.commit_offset("g", "gone", 1, 7)
+        store._engine.settings.set_delay_offset(1, 9)
     with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
         assert store.committed_offset("g", "orders", 0) == 3
         assert store.committed_offset("g", "gone", 1) == 0
-        assert store.settings.delay_offsets == {1: 0}
+        assert store._engine.settings.delay_offsets == {1: 0}
         put_numbers(store, 1)
         with store.consumer("g", "orders") as consumer:
             assert take(consumer, 1) == [b"0"]

@@ -32,7 +32,7 @@ def test_delayed_messages_come_when_they_are_due_and_not_before(tmp_path: Path) 
         assert message.properties["REAL_TOPIC"] == "orders"
         assert store.deliver_due(late.store_timestamp_ms + 5_000) == 1
     with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
-        assert store.settings.delay_offsets == {1: 1, 2: 1}
+        assert store._engine.settings.delay_offsets == {1: 1, 2: 1}
         assert store.deliver_due(NOW * 2) == 0
         assert [message.body for message in store.get("orders", 0).messages] == [b"soon", b"later"]
     assert findings(tmp_path / "s") == []

@@ -125,18 +125,18 @@ def test_a_condition_counts_from_when_every_message_gets_its_bits(tmp_path: Path
         put(store, 0, 10)
         store._engine.commit_log.tail.last_timestamp_ms += 5_000  # as after the clock was set back
         with store.consumer("dear", "T", DEAR):
-            known = store.settings.consumer_filters["T"]["dear"]
+            known = store._engine.settings.consumer_filters["T"]["dear"]
             assert known.born_time_ms >= store._engine.commit_log.tail.last_timestamp_ms
             assert not known.is_dead
             put(store, 10, 60)
             assert read_all(store, DEAR, group="dear") == list(range(50, 60))
-        assert store.settings.consumer_filters["T"]["dear"].is_dead
+        assert store._engine.settings.consumer_filters["T"]["dear"].is_dead
         with store.consumer("dear", "T", DEAR):  # comes back: its bits were set all the time
-            assert store.settings.consumer_filters["T"]["dear"].born_time_ms == known.born_time_ms
-            assert not store.settings.consumer_filters["T"]["dear"].is_dead
+            assert store._engine.settings.consumer_filters["T"]["dear"].born_time_ms == known.born_time_ms
+            assert not store._engine.settings.consumer_filters["T"]["dear"].is_dead
         with store.consumer("dear", "T", CHEAP):  # with another condition it begins anew
-            assert store.settings.consumer_filters["T"]["dear"].expression == CHEAP.text
-            assert store.settings.consumer_filters["T"]["dear"].born_time_ms >= known.born_time_ms
+            assert store._engine.settings.consumer_filters["T"]["dear"].expression == CHEAP.text
+            assert store._engine.settings.consumer_filters["T"]["dear"].born_time_ms >= known.born_time_ms
             assert read_all(store, CHEAP, group="dear") == list(range(50))
 
 
@@ -144,10 +144,10 @@ def test_the_condition_of_a_group_that_has_gone_is_dropped(tmp_path: Path) -> No
     with open_small(tmp_path / "s", **EXT, filter_data_clean_time_span=0) as store:
         with store.consumer("gone", "T", CHEAP):
             pass
-        store._engine.filter_bits._put(store.settings.consumer_filters["T"]["gone"], 1 << 60)  # type: ignore[union-attr]
+        store._engine.filter_bits._put(store._engine.settings.consumer_filters["T"]["gone"], 1 << 60)  # type: ignore[union-attr]
         with store.consumer("other", "U", CHEAP):
-            assert set(store.settings.consumer_filters) <= {"T", "U"}
-            assert "U" in store.settings.consumer_filters
+            assert set(store._engine.settings.consumer_filters) <= {"T", "U"}
+            assert "U" in store._engine.settings.consumer_filters
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["noted", "from the log"])

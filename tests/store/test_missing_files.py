@@ -133,7 +133,7 @@ def test_a_queue_that_is_removed_beside_a_reader_is_no_damage(tmp_path: Path, mo
 
         def late(self: ConsumeQueue, offset: int, count: int) -> bytes:
             monkeypatch.undo()
-            del store.settings._topics.get().topics["T"]
+            del store._engine.settings._topics.get().topics["T"]
             store.clean_unused_topics()
             return units(self, offset, count)
 
@@ -150,6 +150,6 @@ def test_delayed_messages_wait_for_a_queue_file_that_is_missing(tmp_path: Path) 
         for _ in range(2):
             with pytest.raises(CorruptFileError, match="message 10 of queue SCHEDULE_TOPIC_XXXX/0"):
                 store.deliver_due(FAR_MS)
-        assert store.settings.delay_offsets[1] == PER_FILE
+        assert store._engine.settings.delay_offsets[1] == PER_FILE
     with open_small(tmp_path / "s", schedule_message_enable=False) as store:
         assert store.deliver_due(FAR_MS) == 15

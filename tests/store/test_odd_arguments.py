@@ -67,14 +67,16 @@ def test_odd_arguments_are_refused(store: Path) -> None:
                 lambda value, one=one: one.offset_at("T", 0, value),
                 lambda value, one=one: one.query("T", "k1", value),
                 lambda value, one=one: one.query("T", "k1", 0, value),
+                one.message_at,
+                lambda value, one=one: one.max_offset("T", value),
+                lambda value, one=one: one.min_offset("T", value),
+                lambda value, one=one: one.committed_offset("g", "T", value),
             ]
         calls += [
-            running.message_at,
-            lambda value: running.max_offset("T", value),
-            lambda value: running.min_offset("T", value),
             lambda value: running.commit_offset("g", "T", 0, value),
             lambda value: running.commit_offset("g", "T", value, 0),
             lambda value: running.wait_arrival(value, 0),
+            lambda value: running.set_retry_max_times("g", value),
             lambda value: running.consumer("g", "T", timeout_s=value if value is not None else "x"),
         ]
         for call in calls:

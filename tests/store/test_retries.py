@@ -16,7 +16,7 @@ NOW = 1_800_000_000_000
 def test_what_fails_comes_again_and_at_last_goes_to_the_dead_letters(tmp_path: Path) -> None:
     with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
         put_numbers(store, 5, tags="paid", keys=["o-1"], properties={"mine": "yes"})
-        store.settings.set_retry_max_times("g", 2)
+        store.set_retry_max_times("g", 2)
         attempts = []
 
         def handle(message: mqstore.Record) -> None:
@@ -53,7 +53,7 @@ def test_giving_up_at_once(tmp_path: Path) -> None:
         result = consumer.nack(consumer.get(timeout_s=5), delay_level=-1)
         assert result is not None
         assert (result.topic, result.queue_id) == ("%DLQ%g", 0)
-        assert store.settings.topics["%DLQ%g"].write_queue_nums == 1
+        assert store._engine.settings.topics["%DLQ%g"].write_queue_nums == 1
 
 
 def test_a_broadcast_message_that_fails_is_for_this_consumer_alone(tmp_path: Path, caplog: Any) -> None:

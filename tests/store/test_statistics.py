@@ -109,7 +109,7 @@ def test_counts_of_a_deleted_topic_begin_anew(tmp_path: Path) -> None:
         for topic in ("gone", "kept"):
             store.put_batch([mqstore.Message(topic, b"", queue_id=number % 2) for number in range(6)])
         store.wait_dispatched()
-        del store.settings.topics["gone"]
+        del store._engine.settings.topics["gone"]
         assert len(store.clean_unused_topics()) == 2
         assert store.runtime_info()["putMessageTopicTimesTotal"] == {"kept": 6}
         store.put(mqstore.Message("gone", b"", queue_id=0))

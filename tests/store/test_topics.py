@@ -28,8 +28,8 @@ def test_a_topic_that_is_made_known_has_the_queues_it_was_given(tmp_path: Path) 
         assert store.create_topic("orders", 1) == 2
         assert store.create_topic("orders", 4) == 4
         assert {store.put(Message("orders", b"x")).queue_id for _ in range(8)} == {0, 1, 2, 3}
-        assert store.settings.topics["orders"].read_queue_nums == 4
-        assert store.settings.topics["others"].write_queue_nums == 3
+        assert store._engine.settings.topics["orders"].read_queue_nums == 4
+        assert store._engine.settings.topics["others"].write_queue_nums == 3
 
 
 @pytest.mark.parametrize(("topic", "queues"), [("", 1), ("a/b", 1), (5, 1), ("t", 0), ("t", True), ("t", 1 << 31)])

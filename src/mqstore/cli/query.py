@@ -20,7 +20,8 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Format, make_output
 from mqstore.layout.record import Record
-from mqstore.store.view import TIME_MAX_MS, StoreView
+from mqstore.store.store_reader import TIME_MAX_MS
+from mqstore.store.view import StoreView
 
 
 def run(

@@ -16,7 +16,7 @@ from mqstore.status import BoundaryType
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.reading import offset_at_time
-from mqstore.store.view import store_time_of
+from mqstore.store.time_search import store_time_of
 
 _log = logging.getLogger(__name__)
 

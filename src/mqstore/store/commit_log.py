@@ -162,11 +162,11 @@ class CommitLog:
         total = sum(record.size_bytes for record in records)
         self.check_fits(total)
         with self._lock:
-            self.tail.is_open = False
+            self._let_in(False)
             try:
                 return self._append(records, total)
             finally:
-                self.tail.is_open = self.failure is None and not self._closed and not self._disk_full
+                self._let_in()
 
     def check_fits(self, size_bytes: int) -> None:
         """Raise MessageIllegalError when so many bytes do not fit into an empty file."""
@@ -209,12 +209,12 @@ class CommitLog:
         """
         self.check_fits(rows.largest)
         with self._lock:
-            self.tail.is_open = False
+            self._let_in(False)
             try:
                 self._check_writable()
                 return self._append_rows(rows, start)
             finally:
-                self.tail.is_open = self.failure is None and not self._closed and not self._disk_full
+                self._let_in()
 
     def _append_rows(self, rows: Rows, start: int) -> int:
         tail = self.tail
@@ -260,13 +260,21 @@ class CommitLog:
         with self._lock:
             self._disk_full = full
             if full:
-                self.tail.is_open = False  # the plain path opens it again
+                self._let_in(False)  # the plain path opens it again
 
     def stop_appends(self) -> None:
         """Let no record in any more; what is being appended now is finished first."""
         with self._lock:
             self._closed = True
-            self.tail.is_open = False
+            self._let_in(False)
+
+    def leave_to_parent(self) -> None:
+        """Let nothing in: this process is a fork of the one that appends, and who held the lock there is not here."""
+        self._let_in(False)
+
+    def _let_in(self, is_free: bool = True) -> None:
+        """Let ordinary messages through the tail if the log is ``is_free`` and takes any; nobody else decides that."""
+        self.tail.is_open = is_free and self.failure is None and not self._closed and not self._disk_full
 
     def _write(
         self,
@@ -423,7 +431,7 @@ class CommitLog:
     def _fail(self, error: errors.MqstoreError) -> None:
         with self._lock:
             self.failure = error
-            self.tail.is_open = False
+            self._let_in(False)
 
     def close(self) -> None:
         """Sync and unmap; raises as :meth:`sync`, unmapped all the same."""

@@ -29,6 +29,7 @@ from mqstore.store.arguments import INT_MIN, check_queue, check_seconds, check_w
 from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult
 from mqstore.store.reading import parse_filter
+from mqstore.store.settings import Settings
 from mqstore.store.writer import check_topic
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Consumer:
     def __init__(
         self,
         store: Store,
+        settings: Settings,
         group: str,
         topic: str,
         where: str | SqlExpression | None = None,
@@ -95,7 +97,7 @@ class Consumer:
         self._auto_commit = auto_commit
         self._broadcast = broadcast
         self.timeout_s = timeout_s
-        self._settings = store.settings.ensure_group(group)
+        self._settings = settings.ensure_group(group)
         if isinstance(where, SqlExpression) and not broadcast:
             store.subscribe(group, topic, where)
         # Queues that come later begin after this consumer: it reads them whole.

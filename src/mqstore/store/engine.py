@@ -30,7 +30,7 @@ from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
 from mqstore.store.committing import CommitService
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.dispatch import Dispatcher, DispatchService, QueueTable
+from mqstore.store.dispatch import Dispatcher, DispatchService
 from mqstore.store.expiry import Expiry, ExpiryService
 from mqstore.store.filter_bits import FilterBits
 from mqstore.store.flush import FlushService
@@ -44,6 +44,7 @@ from mqstore.store.message import Message, PutResult
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths, is_legal_topic
 from mqstore.store.putting import Putting
+from mqstore.store.queue_table import QueueTable
 from mqstore.store.recovery import LogEnd, Progress, Recovery
 from mqstore.store.schedule import ScheduleService
 from mqstore.store.settings import Settings
@@ -361,7 +362,7 @@ class Engine:
     def leave_to_parent(self) -> None:
         """Refuse all work: this process is a fork of the one that opened the store."""
         self._is_child = True
-        self.commit_log.tail.is_open = False
+        self.commit_log.leave_to_parent()
 
     def check_open(self) -> None:
         """Raise StoreClosedError when the store is closed or belongs to another process."""

@@ -21,9 +21,10 @@ from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.store.commit_log import CommitLog
 from mqstore.store.config import StoreConfig
-from mqstore.store.dispatch import Dispatcher, QueueTable
+from mqstore.store.dispatch import Dispatcher
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.log_reader import LogReader
+from mqstore.store.queue_table import QueueTable
 
 _log = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000

@@ -87,11 +87,11 @@ def get_messages(
     find: Finder,
     offset: int,
     max_messages: int,
-    where: Filter,
+    wanted: Filter,
     limits: GetLimits,
     prefilter: Prefilter | None = None,
 ) -> GetResult:
-    """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``where``.
+    """Messages of one queue from ``offset`` on, at most ``max_messages`` that pass ``wanted``.
 
     ``prefilter`` tells by a message's ext unit when that cannot be.
 
@@ -101,7 +101,7 @@ def get_messages(
     """
     most = max(limits.max_unit_bytes // QUEUE_UNIT_SIZE, max_messages)
     # Where every message is wanted, as many units will do, unless some turn out to be fillers.
-    asked = max_messages if where is _ALL else most
+    asked = max_messages if wanted is _ALL else most
     begun = _begin(find, offset, asked)
     if isinstance(begun, GetResult):
         return begun
@@ -109,12 +109,14 @@ def get_messages(
     count = min(high - offset, most)
     first = min(count, asked)
     ext = queue.ext
-    if where is _ALL and ext is None and first == max_messages:
+    if wanted is _ALL and ext is None and first == max_messages:
         messages = _take_all(log, queue, offset, units, max_messages, limits.max_bytes)
         if len(messages) == max_messages:
             return GetResult(GetMessageStatus.FOUND, offset + max_messages, low, high, messages)
-    found = _Collector(log, queue, max_messages, limits.max_bytes, where)
-    if ext is not None or (isinstance(where, TagExpression) and where.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]):
+    found = _Collector(log, queue, max_messages, limits.max_bytes, wanted)
+    if ext is not None or (
+        isinstance(wanted, TagExpression) and wanted.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]
+    ):
         stored = b"" if prefilter is None else queue.stored_units(offset, first)
         found.use_ext(units, stored, ext, prefilter if len(stored) == len(units) else None)
     looked_at = found.collect(offset, units)
@@ -141,16 +143,16 @@ def _take_all(log: LogReader, queue: UnitSource, offset: int, units: bytes, coun
 def _begin(find: Finder, offset: int, count: int) -> GetResult | tuple[QueueRange, bytes]:
     """The queue with up to ``count`` units from ``offset`` on, or the answer when no message can be there."""
     missed_from = -1
-    while (where_to := find()) is not None:
-        beyond = outside(offset, where_to.min_offset, where_to.max_offset)
+    while (found := find()) is not None:
+        beyond = outside(offset, found.min_offset, found.max_offset)
         if beyond is not None:
-            return GetResult(*beyond, where_to.min_offset, where_to.max_offset)
-        if where_to.min_offset == missed_from:
-            raise missing_file(where_to.queue, offset)
-        units = where_to.queue.units(offset, min(where_to.max_offset - offset, count))
+            return GetResult(*beyond, found.min_offset, found.max_offset)
+        if found.min_offset == missed_from:
+            raise missing_file(found.queue, offset)
+        units = found.queue.units(offset, min(found.max_offset - offset, count))
         if units:
-            return where_to, units
-        missed_from = where_to.min_offset  # expiry moves a queue's beginning before it removes a file
+            return found, units
+        missed_from = found.min_offset  # expiry moves a queue's beginning before it removes a file
     return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
 
 
@@ -187,23 +189,23 @@ def outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | 
 class _Collector:
     """Goes through units and gathers the messages that pass, until one of the limits is reached."""
 
-    def __init__(self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, where: Filter) -> None:
+    def __init__(self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, wanted: Filter) -> None:
         self._log = log
         self._queue = queue
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._where = _ALL if isinstance(where, SqlExpression) else where
+        self._wanted = _ALL if isinstance(wanted, SqlExpression) else wanted
         self._bytes = 0
         self._gone_below = -1
         self._topic = queue.topic.encode("utf-8", "surrogateescape")
-        self._codes = self._where.codes or None
+        self._codes = self._wanted.codes or None
         self._tags = (
-            frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._where.tags) if self._where.tags else None
+            frozenset(tag.encode("utf-8", "surrogatepass") for tag in self._wanted.tags) if self._wanted.tags else None
         )
         self._ahead = _ReadAhead(log)
         self._passes: Callable[[Record], bool] | None = None
-        if isinstance(where, SqlExpression):
-            self._passes = lambda record: where.matches(record.properties)
+        if isinstance(wanted, SqlExpression):
+            self._passes = lambda record: wanted.matches(record.properties)
         self._skipped: list[bool] | None = None
         self.messages: list[Record] = []
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -213,9 +215,9 @@ class _Collector:
         if prefilter is not None and ext is not None:
             self._skipped = [not prefilter(unit) for unit in ext.units_of(stored)]
         if self._codes is not None and has_address(units):
-            tags = self._where
+            tags = self._wanted
             self._passes = lambda record: tags.matches(record.tags)
-            self._where, self._codes, self._tags = _ALL, None, None
+            self._wanted, self._codes, self._tags = _ALL, None, None
 
     def _run_end(self, number: int, count: int) -> int:
         """The number of the next unit that need not be looked at, ``count`` if none is."""
@@ -240,7 +242,7 @@ class _Collector:
             unit = decode_unit(units, looked_at * QUEUE_UNIT_SIZE)
             if self._is_full(unit):
                 break
-            if unit.physical_offset >= self._gone_below and self._where.matches_code(unit.tags_code):
+            if unit.physical_offset >= self._gone_below and self._wanted.matches_code(unit.tags_code):
                 try:
                     self._take(unit, offset + looked_at)
                 except errors.DamageError:
@@ -269,7 +271,7 @@ class _Collector:
             self._topic,
             self._queue.queue_id,
             self._tags,
-            self._where.codes,
+            self._wanted.codes,
             self._max_messages if self._passes is None else self._max_messages - len(self.messages),
             self._max_bytes - self._bytes,
             found,
@@ -299,7 +301,7 @@ class _Collector:
                 self.status = GetMessageStatus.MESSAGE_WAS_REMOVING
             # The whole file is gone: crawling over its units one by one would take for ever.
             self._gone_below = self._log.min_offset
-        elif self._passes(record) if self._passes is not None else self._where.matches(record.tags):
+        elif self._passes(record) if self._passes is not None else self._wanted.matches(record.tags):
             self.messages.append(record)
             self._bytes += unit.size_bytes
             self.status = GetMessageStatus.FOUND

@@ -24,11 +24,12 @@ from mqstore.layout.record import Record
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.dispatch import Dispatched, Dispatcher, QueueTable
+from mqstore.store.dispatch import Dispatched, Dispatcher
 from mqstore.store.index_reader import list_index_files
 from mqstore.store.index_writer import IndexWriter, cut_back
 from mqstore.store.log_reader import LogDamage, LogReader
 from mqstore.store.paths import StorePaths
+from mqstore.store.queue_table import QueueTable
 
 _log = logging.getLogger(__name__)
 

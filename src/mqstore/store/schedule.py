@@ -19,10 +19,10 @@ from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record, record_size
 from mqstore.store.commit_log import Pending
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.dispatch import QueueTable
 from mqstore.store.log_reader import LogReader
 from mqstore.store.paths import is_legal_topic
 from mqstore.store.putting import Putting
+from mqstore.store.queue_table import QueueTable
 from mqstore.store.reading import missing_file
 from mqstore.store.settings import Settings
 from mqstore.store.writer import MAX_QUEUE_ID

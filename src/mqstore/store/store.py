@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqstore import errors
 from mqstore.findings import Finding
-from mqstore.layout.message_id import decode_message_id
+from mqstore.layout.constants import INT_MAX
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
-from mqstore.status import BoundaryType
-from mqstore.store import arguments, reading, view
-from mqstore.store.arguments import check_count, check_long, check_queue, check_texts, check_whole, check_window
+from mqstore.store import arguments, reading
+from mqstore.store.arguments import check_long, check_seconds, check_whole
 from mqstore.store.check import check_store
-from mqstore.store.commit_log import Pending
+from mqstore.store.cleaning import info_of, is_expired, is_unused, remove_queues
 from mqstore.store.config import StoreConfig
 from mqstore.store.consumer import Consumer
 from mqstore.store.engine import Engine
+from mqstore.store.expiry import ExpiryReport
 from mqstore.store.filter_bits import Prefilter
 from mqstore.store.groups import ConsumerGroups
 from mqstore.store.key_lookup import KeyQuery, query_by_key
-from mqstore.store.message import GetResult, Message, PutResult, QueryResult, QueueInfo
-from mqstore.store.queue_table import DEFAULT_ROWS, GetTableResult, Names, check_columns, get_table
+from mqstore.store.log_reader import Reporter, stop_at_damage
+from mqstore.store.message import Message, PutResult, QueryResult, QueueInfo
 from mqstore.store.recovery import Progress
-from mqstore.store.settings import GroupProgress, group_progress
+from mqstore.store.runtime_info import runtime_info
+from mqstore.store.settings import Settings
+from mqstore.store.store_reader import StoreReader
 from mqstore.store.table import MessageTable, PutTableResult
 from mqstore.store.transactions import Transaction, Transactions
-from mqstore.store.upkeep import Upkeep
-from mqstore.store.view import TIME_MAX_MS
+from mqstore.store.view import StoreView
 from mqstore.store.writer import MAX_QUEUE_ID, check_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Store(Upkeep):
+class Store(StoreReader):
     """A store open for writing. Make one with :func:`mqstore.open`.
 
     All methods may be called from any thread of the process that opened it. What ``put`` returned can be got once
@@ -49,17 +49,42 @@ class Store(Upkeep):
     def __init__(self, path: str | os.PathLike[str], config: StoreConfig, on_progress: Progress | None = None) -> None:
         """Open or create the store at ``path``; see :func:`mqstore.open`."""
         self.path = arguments.check_store_path(path)
-        super().__init__(Engine(self.path, config, on_progress))
-        self._putting = self._engine.putting
-        self.paths = self._engine.paths
+        self._engine = engine = Engine(self.path, config, on_progress)
+        self._check_open = engine.check_open
+        self._putting = engine.putting
+        self._settings = engine.settings
+        self._statistics = engine.statistics
+        self.paths = engine.paths
+        self.log = engine.log
+        self._most_of_a_query = config.max_msgs_num_batch
         self._get_limits = reading.GetLimits(
             config.max_transfer_bytes_on_message_in_memory, config.max_filter_message_size
         )
-        self.groups = ConsumerGroups(
-            lambda topic: [(one.topic, one.queue_id) for one in self._engine.queues.of_topic(topic)]
-        )
-        self.transactions = Transactions(self)
-        self._engine.run(self.transactions)
+        self.groups = ConsumerGroups(lambda topic: [(one.topic, one.queue_id) for one in engine.queues.of_topic(topic)])
+        self.transactions = Transactions(self, engine)
+        engine.run(self.transactions)
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings in force."""
+        return self._engine.config
+
+    @property
+    def max_message_size(self) -> int:
+        """Largest body in bytes. A new value holds for every put that begins after it was set, on any thread.
+
+        It is not kept: the next open goes by its own settings. Messages that are stored stay, however large.
+
+        Raises:
+            UsageError: the value set is no whole number from 1 to 2,147,483,647; nothing changed.
+            StoreClosedError: the store is closed, or was opened by the parent of this process.
+        """
+        return self._engine.config.max_message_size
+
+    @max_message_size.setter
+    def max_message_size(self, size_bytes: int) -> None:
+        self._check_open()
+        self._engine.set_max_message_size(size_bytes)
 
     # -- writing
 
@@ -108,16 +133,6 @@ class Store(Upkeep):
         self._check_open()
         return self._putting.put_table(MessageTable(table))
 
-    def put_prepared(self, topic: str, pending: Pending) -> PutResult:
-        """Append a record that a service of this store made up; see :class:`mqstore.store.putting.Putting`."""
-        self._check_open()
-        return self._putting.put_prepared(topic, pending)
-
-    def checked_queue(self, message: Message) -> int:
-        """The queue that ``message`` would go to. Raises as :meth:`put` for a message that would be refused."""
-        self._check_open()
-        return self._putting.checked_queue(message)
-
     def transaction(self, producer_group: str, message: Message) -> Transaction:
         """Begin a transaction: ``message`` is stored, and becomes visible to consumers when it is committed.
 
@@ -128,6 +143,27 @@ class Store(Upkeep):
         """
         self._check_open()
         return self.transactions.begin(producer_group, message)
+
+    def wait_dispatched(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything put so far can be got and queried.
+
+        False when that took longer than ``timeout_s``; without one, as soon as it turns out that it cannot be now, as
+        on a full disk: :meth:`flush` then raises the reason.
+
+        Raises:
+            StoreClosedError: the store was closed meanwhile.
+        """
+        self._check_open()
+        check_seconds("timeout_s", timeout_s)
+        target = self._engine.commit_log.commit()
+        return self._engine.dispatch.wait_for(target, timeout_s)
+
+    def wait_arrival(self, physical_offset: int, timeout_s: float) -> bool:
+        """Wait until something behind ``physical_offset`` can be got; False when nothing came in ``timeout_s``."""
+        self._check_open()
+        check_long("physical_offset", physical_offset)
+        check_seconds("timeout_s", timeout_s)
+        return self._engine.dispatch.wait_past(physical_offset, timeout_s)
 
     # -- consuming
 
@@ -160,6 +196,7 @@ class Store(Upkeep):
         self._check_open()
         return Consumer(
             self,
+            self._settings,
             group,
             topic,
             where,
@@ -187,118 +224,24 @@ class Store(Upkeep):
 
     # -- reading
 
-    def get(
-        self,
-        topic: str,
-        queue_id: int = 0,
-        offset: int = 0,
-        max_messages: int = 32,
-        where: str | SqlExpression | None = None,
-        *,
-        group: str | None = None,
-    ) -> GetResult:
-        """Messages of one queue from ``offset`` on, in queue order.
-
-        Args:
-            topic: the topic.
-            queue_id: the queue.
-            offset: queue offset of the first message wanted.
-            max_messages: how many at most; a byte limit and a limit on the units looked at apply as well.
-            where: tags to pick, as ``"paid || refunded"``, compared as text; None and ``"*"`` pick all. Or a condition
-                on the properties: ``mqstore.sql("amount > 10")``.
-            group: the consumer group that asks. If it is registered with this very condition, and the queue keeps
-                notes of who wants what (``enable_calc_filter_bit_map``), other messages are not even read.
-
-        Returns the messages with a status that says why there are no more, and the offset to go on from: it counts
-        the units looked at, so that a call which finds nothing still moves on.
-
-        Raises:
-            UsageError: ``max_messages`` or ``where`` cannot be meant.
-            CorruptRecordError, CorruptFileError: the next message is damaged, or the file with its unit is missing.
-            StoreIOError: the files could not be read.
-        """
-        self._check_open()
-        expression = reading.parse_filter(where)
-        arguments.check_get(topic, queue_id, offset, max_messages)
-        start_ns = time.monotonic_ns()
-        prefilter = self._prefilter(group, topic, expression) if group is not None else None
-        find = functools.partial(self._find, topic, queue_id)
-        result = reading.get_messages(self.log, find, offset, max_messages, expression, self._get_limits, prefilter)
-        self._statistics.note_get(len(result.messages), time.monotonic_ns() - start_ns)
-        return result
-
-    def get_table(
-        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = DEFAULT_ROWS, columns: Names = None
-    ) -> GetTableResult:
-        """As :meth:`get`, with the messages as rows of an Arrow table, without a Python object for each.
-
-        ``columns`` are some of those of Spark's view (docs/spark.md), None is all but ``brokerName``. Fewer rows than
-        asked for come where something is special about a message; go on from ``next_offset``. Raises as :meth:`get`.
-        """
-        self._check_open()
-        names = check_columns(columns)
-        arguments.check_get(topic, queue_id, offset, max_messages)
-        start_ns = time.monotonic_ns()
-        find = functools.partial(self._find, topic, queue_id)
-        result = get_table(self.log, find, offset, max_messages, names)
-        self._statistics.note_get(result.table.num_rows, time.monotonic_ns() - start_ns)
-        return result
-
     def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
         queue = self._engine.queues.find(topic, queue_id)
         return None if queue is None else reading.QueueRange(queue, queue.min_offset, queue.max_offset)
 
-    def _prefilter(self, group: str, topic: str, expression: reading.Filter) -> Prefilter | None:
+    def _by_key(self, wanted: KeyQuery, max_messages: int) -> QueryResult:
+        return query_by_key(self.log, self._engine.index_files(), wanted, max_messages)
+
+    def _progress(self) -> Settings:
+        return self._settings
+
+    def _prefilter(self, group: str, topic: str, wanted: reading.Filter) -> Prefilter | None:
         bits = self._engine.filter_bits
-        if bits is None or not isinstance(expression, SqlExpression):
+        if bits is None or not isinstance(wanted, SqlExpression):
             return None
-        return bits.prefilter(group, topic, expression)
+        return bits.prefilter(group, topic, wanted)
 
-    def query(
-        self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int | None = None
-    ) -> QueryResult:
-        """Messages of ``topic`` that bear ``key`` among their keys or as unique key, oldest first.
-
-        Args:
-            topic: the topic.
-            key: the key, compared as text.
-            begin: earliest store time in ms, inclusive.
-            end: latest store time in ms, inclusive.
-            max_messages: how many at most, the newest; None is ``max_msgs_num_batch``.
-
-        Raises:
-            UsageError: the window ends before it begins, or an argument cannot be meant.
-            CorruptFileError, StoreIOError: the index could not be looked at, which is not the same as "none".
-        """
-        self._check_open()
-        check_texts(topic=topic, key=key)
-        check_window(begin, end)
-        limit = self.config.max_msgs_num_batch if max_messages is None else max_messages
-        check_count(limit)
-        return query_by_key(self.log, self._engine.index_files(), KeyQuery(topic, key, begin, end), limit)
-
-    def offset_at(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
-    ) -> int | None:
-        """Queue offset at a store time, by the times in the records.
-
-        ``"lower"`` gives the first message stored at or after ``timestamp_ms``, the queue's end if none was;
-        ``"upper"`` the last one stored at or before it, one less than the queue's minimum if none was. Between the
-        two answers for a window lie exactly its messages. None means that there is no such queue.
-        """
-        check_queue(topic, queue_id)
-        check_long("timestamp_ms", timestamp_ms)
-        where = view.parse_boundary(boundary)
-        queue = self._engine.find_queue(topic, queue_id)
-        if queue is None:
-            return None
-        return reading.offset_at_time(
-            lambda offset: view.store_time_of(self.log, queue, offset),
-            queue.min_offset,
-            queue.max_offset,
-            timestamp_ms,
-            where,
-        )
+    def _note_get(self, count: int, start_ns: int) -> None:
+        self._statistics.note_get(count, time.monotonic_ns() - start_ns)
 
     def message_at(self, physical_offset: int) -> Record | None:
         """The message whose record starts at ``physical_offset`` of the log, or None."""
@@ -309,35 +252,28 @@ class Store(Upkeep):
             commit_log.commit()
         return self.log.record_at(physical_offset) if physical_offset < commit_log.end_offset else None
 
-    def message_by_id(self, message_id: str) -> Record | None:
-        """The message with this offset message id, or None; UsageError for text that is no such id."""
-        check_texts(message_id=message_id)
-        return self.message_at(decode_message_id(message_id)[1])
+    def scan(
+        self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
+    ) -> Iterator[Record]:
+        """As :meth:`mqstore.StoreView.scan`, up to where the log ends now."""
+        self._check_open()
+        now = self._engine.commit_log.commit()
+        return super().scan(start, now if end is None else min(end, now), on_damage=on_damage)
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Offset of the first message still stored in a queue, 0 for a queue that is not there."""
-        check_queue(topic, queue_id)
-        queue = self._engine.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Every queue (of ``topic``) with its range, ordered by topic and id."""
+        self._check_open()
+        found = self._engine.queues.all() if topic is None else self._engine.queues.of_topic(topic)
+        return [info_of(one) for one in found]
 
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """One past the last message of a queue, 0 for a queue that is not there."""
-        check_queue(topic, queue_id)
-        queue = self._engine.find_queue(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+    def topics(self) -> list[str]:
+        """Names of all topics that are known or have a queue."""
+        self._check_open()
+        return sorted({*self._settings.topics, *(one.topic for one in self._engine.queues.all())})
 
     def stats(self) -> list[QueueInfo]:
         """The same as :meth:`queues`: what both layouts call it (:mod:`mqstore.log_protocol`)."""
         return self.queues()
-
-    def check(self) -> list[Finding]:
-        """Everything that is wrong with the store's files, as ``mqstore check`` tells it; nothing is changed."""
-        self._check_open()
-        self._engine.dispatch.wait_for(self._engine.commit_log.readable_offset)  # what is only late is not missing
-        found: list[Finding] = []
-        with view.StoreView(self.path) as outside:
-            check_store(outside, found.append, delay_levels=self._engine.delay_table)
-        return found
 
     # -- progress of groups
 
@@ -359,24 +295,129 @@ class Store(Upkeep):
                 found=offset,
                 hint="wait_dispatched() makes everything put so far part of its queue",
             )
-        self.settings.commit_offset(group, topic, queue_id, offset)
+        self._settings.commit_offset(group, topic, queue_id, offset)
 
-    def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that ``group`` goes on from, or None when it never committed one."""
+    def set_retry_max_times(self, group: str, times: int) -> None:
+        """How often a message is given to ``group`` again before it goes to the dead letters, for consumers made later.
+
+        Raises:
+            UsageError: the group's name cannot be used, or no such number.
+        """
         self._check_open()
-        check_texts(group=group)
-        check_queue(topic, queue_id)
-        return self.settings.committed_offset(group, topic, queue_id)
+        check_whole("number of attempts", times, 0, INT_MAX)
+        self._settings.set_retry_max_times(group, times)
 
     def save_progress(self) -> None:
         """Make all progress of groups durable, after the log that it speaks of."""
         self._check_open()
         self._engine.save_settings()
 
-    def progress(self) -> list[GroupProgress]:
-        """How far each consumer group has come in each queue, ordered by group, topic and queue."""
-        offsets = self.settings.consumer_offsets  # before the queues: a running consumer must not seem ahead of them
-        return group_progress(offsets, self.queues())
+    # -- upkeep
+
+    def create_topic(self, topic: str, queues: int | None = None) -> int:
+        """Make a topic known before its first message; how many queues it has now. Saved within seconds.
+
+        Args:
+            topic: its name.
+            queues: how many queues it shall have; None is ``default_topic_queue_nums``. A topic that is known gets
+                as many if it has fewer. Queues are never taken away: messages may be in them.
+
+        Raises:
+            MessageIllegalError: no topic can have this name.
+            UsageError: no such number of queues.
+        """
+        self._check_open()
+        check_topic(topic)
+        number = self.config.default_topic_queue_nums if queues is None else queues
+        check_whole("number of queues", number, 1, MAX_QUEUE_ID + 1)
+        return self._settings.create_topic(topic, number)
+
+    def deliver_due(self, now_ms: int | None = None) -> int:
+        """Deliver the delayed messages that are due now, without waiting for the service; how many there were.
+
+        Args:
+            now_ms: the time to go by, in ms; None is now.
+
+        Raises as :meth:`put`.
+        """
+        self._check_open()
+        return self._engine.schedule.deliver_due(_now_ms(now_ms))
+
+    def expire(self, now_ms: int | None = None) -> ExpiryReport:
+        """Remove log files older than ``file_reserved_time``, and what points into them, whatever hour it is.
+
+        Args:
+            now_ms: the time to reckon ages by, in ms; None is now.
+
+        Raises:
+            StoreIOError: a file could not be removed.
+        """
+        self._check_open()
+        return self._engine.expiry.run(_now_ms(now_ms), by_hand=True)
+
+    def clean_expired_queues(self) -> list[QueueInfo]:
+        """Remove the files of queues whose messages have all expired, and say which; raises as :meth:`expire`."""
+        self._check_open()
+        return remove_queues(self._engine, is_expired)
+
+    def clean_unused_topics(self) -> list[QueueInfo]:
+        """Remove the queues of topics that are not in ``topics.json``, and say which; raises as :meth:`expire`."""
+        self._check_open()
+        return remove_queues(self._engine, lambda queue: is_unused(queue, self._settings.topics))
+
+    def flush(self) -> None:
+        """Force everything to the device now: log, queues, index, checkpoint and settings.
+
+        Raises:
+            StoreIOError, DiskFullError: something could not be written; the log has been synced if that was possible.
+        """
+        self._check_open()
+        self._engine.flush()
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Physical offset at which the log begins."""
+        return self.log.min_offset
+
+    @property
+    def log_end(self) -> int:
+        """Physical offset at which the next record goes."""
+        return self._engine.commit_log.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before this physical offset is on the device."""
+        return self._engine.commit_log.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Records before this physical offset can be got and queried."""
+        return self._engine.dispatcher.offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of log that are not yet in queues and index."""
+        return max(0, self._engine.commit_log.end_offset - self._engine.dispatcher.offset)
+
+    def runtime_info(self) -> dict[str, Any]:
+        """What the store has done since it was opened and how it is, by the names of RocketMQ's ``brokerStatus``.
+
+        Rates (``putTps`` and its like) are tuples for the last 10, 60 and 600 seconds. Messages put count once they
+        are dispatched. ``putMessageDistributeTime``: how many messages took how long to put; those whose put neither
+        waited nor made room count as no millisecond. ``putLatency99`` and ``putLatency999`` are of the last whole
+        minute, as RocketMQ's are. Ratios are 0 to 1, times in ms, sizes in bytes.
+        """
+        self._check_open()
+        return runtime_info(self._statistics, self._engine)
+
+    def check(self) -> list[Finding]:
+        """Everything that is wrong with the store's files, as ``mqstore check`` tells it; nothing is changed."""
+        self._check_open()
+        self._engine.dispatch.wait_for(self._engine.commit_log.readable_offset)  # what is only late is not missing
+        found: list[Finding] = []
+        with StoreView(self.path) as outside:
+            check_store(outside, found.append, delay_levels=self._engine.delay_table)
+        return found
 
     def close(self) -> None:
         """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
@@ -396,3 +437,10 @@ class Store(Upkeep):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _now_ms(now_ms: int | None) -> int:
+    if now_ms is None:
+        return time.time_ns() // 1_000_000
+    check_long("now_ms", now_ms)
+    return now_ms

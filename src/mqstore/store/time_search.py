@@ -1,13 +1,18 @@
-"""Offset by time as RocketMQ 4.9 answers it, for comparison only (docs/format/consume-queue.md, look-up by time)."""
+"""Times of messages in a queue, and the offset by time as RocketMQ 4.9 answers it, for comparison only.
+
+docs/format/consume-queue.md, look-up by time, tells how the two differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mqstore import errors
 from mqstore.files.inventory import FileEntry
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.status import BoundaryType
 from mqstore.store.log_reader import LogReader
-from mqstore.store.reading import QueueRange
+from mqstore.store.reading import QueueRange, UnitSource
 
 
 def offset_at_by_file_times(log: LogReader, where: QueueRange, entries: Sequence[FileEntry], timestamp_ms: int) -> int:
@@ -57,3 +62,20 @@ def _file_for(entries: Sequence[FileEntry], timestamp_ms: int) -> FileEntry | No
         if entry.path.stat().st_mtime_ns // 1_000_000 >= timestamp_ms:
             return entry
     return entries[-1] if entries else None
+
+
+def store_time_of(log: LogReader, queue: UnitSource, offset: int) -> int | None:
+    """Store time in ms of the message at a queue offset; None when its record is gone."""
+    unit = queue.unit(offset)
+    if unit is None or not unit.is_written:
+        return None
+    record = log.record_at(unit.physical_offset, unit.size_bytes)
+    return None if record is None else record.store_timestamp_ms
+
+
+def parse_boundary(boundary: str | BoundaryType) -> BoundaryType:
+    """``"lower"`` or ``"upper"``; UsageError for anything else."""
+    try:
+        return BoundaryType(boundary)
+    except ValueError:
+        raise errors.UsageError("no such boundary", expected="lower or upper", found=repr(boundary)) from None

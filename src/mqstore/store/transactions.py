@@ -24,6 +24,7 @@ from mqstore.store.message import Message, PutResult
 from mqstore.store.schedule import copy_for, real_target
 
 if TYPE_CHECKING:
+    from mqstore.store.engine import Engine
     from mqstore.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -91,9 +92,10 @@ class Transaction:
 class Transactions:
     """The half messages of a store, and the service that asks about those left open."""
 
-    def __init__(self, store: Store) -> None:
-        config = store.config
+    def __init__(self, store: Store, engine: Engine) -> None:
+        config = engine.config
         self._store = store
+        self._engine = engine
         self._check_max = config.transaction_check_max
         self._timeout_ms = config.transaction_time_out
         self._interval_s = config.transaction_check_interval / 1000
@@ -114,8 +116,9 @@ class Transactions:
 
     def begin(self, producer_group: str, message: Message) -> Transaction:
         """Store ``message`` as a half message. Raises as :meth:`mqstore.Store.put`."""
-        queue_id = self._store.checked_queue(message)
-        self._store.settings.ensure_group(producer_group)
+        self._engine.check_open()
+        queue_id = self._engine.putting.checked_queue(message)
+        self._engine.settings.ensure_group(producer_group)
         properties = {
             **message.properties,
             c.PROPERTY_TRAN_MSG: "true",
@@ -182,8 +185,8 @@ class Transactions:
         topic, queue_id = target
         committed = half._replace(prepared_transaction_offset=half.physical_offset)
         flags = half.sys_flag & ~c.SysFlag.TRANSACTION_MASK | c.SysFlag.TRANSACTION_COMMIT
-        pending = copy_for(committed, topic, queue_id, self._store.config.store_host, flags)
-        return self._store.put_prepared(topic, pending)
+        pending = copy_for(committed, topic, queue_id, self._engine.config.store_host, flags)
+        return self._engine.putting.put_prepared(topic, pending)
 
     # -- asking about those left open
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -15,32 +14,27 @@ from mqstore.files.pool import FilePool
 from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
-from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, iter_units
-from mqstore.layout.record import Blank, Record
-from mqstore.layout.sql92 import SqlExpression
-from mqstore.status import BoundaryType
+from mqstore.layout.record import Blank
 from mqstore.store import reading
-from mqstore.store.arguments import check_count, check_get, check_long, check_queue, check_texts, check_window
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.key_lookup import KeyQuery, query_by_key
 from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
-from mqstore.store.message import GetResult, QueryResult, QueueInfo
+from mqstore.store.message import QueryResult, QueueInfo
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
-from mqstore.store.queue_table import DEFAULT_ROWS, GetTableResult, Names, check_columns, get_table
-from mqstore.store.settings import GroupProgress, Settings, group_progress
+from mqstore.store.settings import Settings
+from mqstore.store.store_reader import StoreReader
 from mqstore.store.time_search import offset_at_by_file_times
 
 _UNITS_AT_A_TIME = 4096
-TIME_MAX_MS = (1 << 63) - 1
 
 
-class StoreView:
+class StoreView(StoreReader):
     """A store read from its files as they are at each call.
 
     Nothing is written, locked or mapped. Beside a running writer the view follows it: what the writer dispatched is
@@ -83,6 +77,7 @@ class StoreView:
         given = given_places(self.path, store_path_commit_log, read_only_commit_log_store_paths)
         self.paths = StorePaths(self.path, given)
         self._pool = FilePool()
+        self._check_open = lambda: None  # the pool tells as soon as a file is to be read
         self._given_geometry = index_geometry
         self.log = LogReader(self.paths.commit_logs, pool=self._pool)
         self._index_files: dict[Path, IndexFileReader] = {}
@@ -106,41 +101,15 @@ class StoreView:
         """Physical offset just past the last sound record."""
         return self.log.end_offset()
 
-    def scan(
-        self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
-    ) -> Iterator[Record]:
-        """Every record of the log in order, decoded one by one.
-
-        Args:
-            start: physical offset to begin at, a record start; None is the log's first.
-            end: records that start at or after it are left out.
-            on_damage: decides at each damage whether to go on behind it (docs/operations.md).
-        """
-        for chunk in self.scan_columns(start, end, on_damage=on_damage):
-            yield from chunk.records()
-
     def scan_columns(
         self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
     ) -> Iterator[Chunk]:
-        """The same as columns, a few thousand records at a time: for code that is in a hurry."""
+        """As :meth:`scan`, in columns, a few thousand records at a time: for code that is in a hurry."""
         return self.log.scan(start, end, on_damage=on_damage)
 
     def blanks(self) -> Iterator[Blank]:
         """The blank records that close the log's files."""
         return self.log.blanks()
-
-    def message_at(self, physical_offset: int) -> Record | None:
-        """The message whose record starts at ``physical_offset``, or None when none does."""
-        return self.log.record_at(physical_offset)
-
-    def message_by_id(self, message_id: str) -> Record | None:
-        """The message with this offset message id (32 or 56 hexadecimal digits), or None.
-
-        Raises:
-            UsageError: the text is no offset message id.
-        """
-        check_texts(message_id=message_id)
-        return self.log.record_at(decode_message_id(message_id)[1])
 
     # -- queues
 
@@ -150,8 +119,8 @@ class StoreView:
         found = []
         for name, queue_id in self._list_queues():
             if topic is None or name == topic:
-                where = self._range(name, queue_id, log_end)
-                found.append(QueueInfo(name, queue_id, where.min_offset, where.max_offset))
+                _, low, high = self._range(name, queue_id, log_end)
+                found.append(QueueInfo(name, queue_id, low, high))
         return found
 
     def _list_queues(self) -> Iterable[tuple[str, int]]:
@@ -172,62 +141,22 @@ class StoreView:
         Raises:
             CorruptFileError: a file of the queue is missing, and expiry has not removed it.
         """
-        where = self._find(topic, queue_id)
-        if where is None:
+        found = self._find(topic, queue_id)
+        if found is None:
             return
-        offset = max(where.min_offset, begin if begin is not None else 0)
-        last = min(where.max_offset, end if end is not None else where.max_offset)
+        offset = max(found.min_offset, begin if begin is not None else 0)
+        last = min(found.max_offset, end if end is not None else found.max_offset)
         while offset < last:
-            data = where.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
+            data = found.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
             if not data:
                 now = self._find(topic, queue_id)  # its writer may have removed what has expired, or the whole queue
                 if now is not None and now.min_offset <= offset:
                     raise reading.missing_file(now.queue, offset)
-                where, offset = (now, now.min_offset) if now is not None else (where, last)
+                found, offset = (now, now.min_offset) if now is not None else (found, last)
                 continue
             for unit in iter_units(data):
                 yield unit
                 offset += 1
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int = 0,
-        offset: int = 0,
-        max_messages: int = 32,
-        where: str | SqlExpression | None = None,
-    ) -> GetResult:
-        """Messages of one queue from ``offset`` on; see :meth:`mqstore.Store.get`."""
-        expression = reading.parse_filter(where)
-        check_get(topic, queue_id, offset, max_messages)
-        find = functools.partial(self._find, topic, queue_id)
-        return reading.get_messages(self.log, find, offset, max_messages, expression, reading.GetLimits())
-
-    def get_table(
-        self, topic: str, queue_id: int = 0, offset: int = 0, max_messages: int = DEFAULT_ROWS, columns: Names = None
-    ) -> GetTableResult:
-        """The same as rows of an Arrow table; see :meth:`mqstore.Store.get_table`."""
-        names = check_columns(columns)
-        check_get(topic, queue_id, offset, max_messages)
-        find = functools.partial(self._find, topic, queue_id)
-        return get_table(self.log, find, offset, max_messages, names)
-
-    def offset_at(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: str | BoundaryType = BoundaryType.LOWER
-    ) -> int | None:
-        """Queue offset at a store time; see :meth:`mqstore.Store.offset_at`."""
-        check_queue(topic, queue_id)
-        check_long("timestamp_ms", timestamp_ms)
-        found = self._find(topic, queue_id)
-        if found is None:
-            return None
-        return reading.offset_at_time(
-            lambda offset: self._time_of(found.queue, offset),
-            found.min_offset,
-            found.max_offset,
-            timestamp_ms,
-            parse_boundary(boundary),
-        )
 
     def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The offset that a RocketMQ 4.9 broker answers for a time: to tell what a consumer reset there will do.
@@ -240,8 +169,8 @@ class StoreView:
             return 0
         return offset_at_by_file_times(self.log, found, found.queue.inventory.entries, timestamp_ms)
 
-    def _time_of(self, queue: reading.UnitSource, offset: int) -> int | None:
-        return store_time_of(self.log, queue, offset)
+    def _note_get(self, count: int, start_ns: int) -> None:
+        """Nobody asks a view for counts."""
 
     def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
         if self._from_log:
@@ -279,21 +208,19 @@ class StoreView:
         note = load_dispatch_checkpoint(self.paths.dispatch_checkpoint)
         return None if note is None else note.sizes.index
 
-    def query(
-        self, topic: str, key: str, begin: int = 0, end: int = TIME_MAX_MS, max_messages: int = 64
-    ) -> QueryResult:
-        """Messages of ``topic`` by key; see :meth:`mqstore.Store.query`."""
-        check_texts(topic=topic, key=key)
-        check_window(begin, end)
-        check_count(max_messages)
+    def _by_key(self, wanted: KeyQuery, max_messages: int) -> QueryResult:
         if self._from_log:
-            return reading.newest(find_by_key(self.log, topic, key), max_messages, begin, end)
-        return query_by_key(self.log, self.index_files(), KeyQuery(topic, key, begin, end), max_messages)
+            found = find_by_key(self.log, wanted.topic, wanted.key)
+            return reading.newest(found, max_messages, wanted.begin_ms, wanted.end_ms)
+        return query_by_key(self.log, self.index_files(), wanted, max_messages)
 
     @property
     def settings(self) -> Settings:
         """Topics, groups, consumer offsets and delay offsets, read anew from ``config/``."""
         return Settings(self.paths.config)
+
+    def _progress(self) -> Settings:
+        return self.settings
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -304,11 +231,6 @@ class StoreView:
     def was_aborted(self) -> bool:
         """Whether the store is running now or ended without a clean close."""
         return mode_of(self.paths.abort) != 0
-
-    def progress(self) -> list[GroupProgress]:
-        """How far each consumer group has come in each queue, ordered by group, topic and queue."""
-        offsets = self.settings.consumer_offsets  # before the queues: a running consumer must not seem ahead of them
-        return group_progress(offsets, self.queues())
 
     def close(self) -> None:
         """Close the files."""
@@ -336,20 +258,3 @@ def check_is_store(paths: StorePaths) -> None:
             expected="commitlog/, consumequeue/ or checkpoint",
             hint="give the directory that holds commitlog/, or make a store with mqstore.open",
         )
-
-
-def store_time_of(log: LogReader, queue: reading.UnitSource, offset: int) -> int | None:
-    """Store time in ms of the message at a queue offset; None when its record is gone."""
-    unit = queue.unit(offset)
-    if unit is None or not unit.is_written:
-        return None
-    record = log.record_at(unit.physical_offset, unit.size_bytes)
-    return None if record is None else record.store_timestamp_ms
-
-
-def parse_boundary(boundary: str | BoundaryType) -> BoundaryType:
-    """``"lower"`` or ``"upper"``; UsageError for anything else."""
-    try:
-        return BoundaryType(boundary)
-    except ValueError:
-        raise errors.UsageError("no such boundary", expected="lower or upper", found=repr(boundary)) from None

@@ -10,10 +10,11 @@ from mqstore.layout.checkpoint import Checkpoint
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.commit_log import CommitLog
-from mqstore.store.dispatch import Dispatched, Dispatcher, QueueTable
+from mqstore.store.dispatch import Dispatched, Dispatcher
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.log_reader import LogReader
 from mqstore.store.paths import StorePaths
+from mqstore.store.queue_table import QueueTable
 
 
 class WriteBack:

@@ -15,7 +15,8 @@ from mqstore.cli.output import Format, body_text, make_output, time_text
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.record import Record
 from mqstore.status import BoundaryType, GetMessageStatus
-from mqstore.store.view import TIME_MAX_MS, StoreView
+from mqstore.store.store_reader import TIME_MAX_MS
+from mqstore.store.view import StoreView
 
 _AT_A_TIME = 1000
 

@@ -19,10 +19,11 @@ from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
 from mqstore.layout.text import decode_text
 from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.dispatch import MAX_QUEUE_OFFSET, QueueTable, delay_array
+from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
 from mqstore.store.log_reader import Chunk
 from mqstore.store.multi_dispatch import find_multi_dispatch, queue_runs
 from mqstore.store.paths import StorePaths
+from mqstore.store.queue_table import QueueTable
 
 _STRICT: Final = SplitPolicy()
 QueueKey = tuple[str, int]
