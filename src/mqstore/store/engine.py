@@ -220,7 +220,14 @@ class Engine:
         self.dispatch = DispatchService(self.dispatcher, lambda: self.commit_log.readable_offset)
         self.commit_log.on_commit = self.dispatch.notify
         self._write_back = WriteBack(
-            self.paths, self.sizes, self.log, self.commit_log, self.queues, self.index, self.dispatcher
+            self.paths,
+            self.sizes,
+            self.log,
+            self.commit_log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            self.save_settings,
         )
         self._maintenance = MaintenanceService(self._write_back_round, config)
         # With buffers there is nothing to dispatch before the next commit.

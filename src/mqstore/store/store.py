@@ -315,7 +315,7 @@ class Store(StoreReader):
     # -- upkeep
 
     def create_topic(self, topic: str, queues: int | None = None) -> int:
-        """Make a topic known before its first message; how many queues it has now. Saved within seconds.
+        """Make a topic known before its first message; how many queues it has now. It is saved when this returns.
 
         Args:
             topic: its name.
@@ -325,12 +325,15 @@ class Store(StoreReader):
         Raises:
             MessageIllegalError: no topic can have this name.
             UsageError: no such number of queues.
+            StoreIOError, DiskFullError: it could not be saved; it is known to this open store all the same.
         """
         self._check_open()
         check_topic(topic)
         number = self.config.default_topic_queue_nums if queues is None else queues
         check_whole("number of queues", number, 1, MAX_QUEUE_ID + 1)
-        return self._settings.create_topic(topic, number)
+        count = self._settings.create_topic(topic, number)
+        self._engine.save_settings()
+        return count
 
     def deliver_due(self, now_ms: int | None = None) -> int:
         """Deliver the delayed messages that are due now, without waiting for the service; how many there were.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from mqstore import errors
 from mqstore.files import durable
@@ -33,6 +34,7 @@ class WriteBack:
         queues: QueueTable,
         index: IndexWriter | None,
         dispatcher: Dispatcher,
+        save_settings: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._sizes = sizes
@@ -41,6 +43,7 @@ class WriteBack:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
+        self._save_settings = save_settings
         self._guard = threading.Lock()
         self._noted_offset = -1
         self._failure: errors.MqstoreError | None = None
@@ -63,7 +66,7 @@ class WriteBack:
             raise
 
     def save_notes(self, *, anew: bool = False) -> None:
-        """Sync log, queues and index up to one moment, then note that moment in both checkpoints.
+        """Sync log, queues and index up to one moment, save settings, then note that moment in both checkpoints.
 
         With ``anew`` also if nothing was dispatched since the last time.
 
@@ -77,6 +80,8 @@ class WriteBack:
             if anew or moment.log_offset != self._noted_offset:
                 self._commit_log.sync()
                 self._sync_derived()
+                # Behind the moment: a start looks only behind the note for topics that a kill kept from being saved.
+                self._save_settings()
                 self._write(moment)
                 self._noted_offset = moment.log_offset
 
