@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mqstore.files import copying, durable
 from mqstore.kafka.config import KafkaConfig
+from mqstore.periodic import PeriodicThread
 
 _log = logging.getLogger(__name__)
 
@@ -17,30 +18,21 @@ _LONGEST_WAIT_S = 1.0
 _SHORTEST_WAIT_S = 0.005
 
 
-class Maintenance:
-    """Calls ``round`` at short intervals until stopped. A failure is logged once and tried again."""
+class Maintenance(PeriodicThread):
+    """Calls ``round`` at short intervals. Deleted files that wait for their removal at its end stay: the next start
+    removes them.
+    """
 
     def __init__(self, round: Callable[[], None], config: KafkaConfig) -> None:  # noqa: A002
+        wait_s = max(_SHORTEST_WAIT_S, min(_LONGEST_WAIT_S, config.flush_ms / 2000))
+        failing = "keeping the log in order failed, trying again"
+        super().__init__("mqstore-kafka-maintenance", wait_s, self._round_and_removals, _log, failing)
         self._round = round
         self._delete_delay_s = config.file_delete_delay_ms / 1000
         self._checkpoint_ms = config.log_flush_offset_checkpoint_interval_ms
-        self._wait_s = max(_SHORTEST_WAIT_S, min(_LONGEST_WAIT_S, config.flush_ms / 2000))
         self._last_checkpoint_ms = time.monotonic_ns() // 1_000_000
         self._guard = threading.Lock()
         self._waiting: list[tuple[float, list[Path]]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mqstore-kafka-maintenance", daemon=True)
-        self._has_failed = False
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread. Deleted files that wait for their removal stay: the next start removes them."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def remove_later(self, paths: Iterable[Path]) -> None:
         """Remove files and directories after ``file_delete_delay_ms``; at once when that is 0."""
@@ -58,18 +50,11 @@ class Maintenance:
         self._last_checkpoint_ms = now_ms
         return True
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._wait_s):
-            try:
-                try:
-                    self._round()
-                finally:
-                    self._remove_due()
-                self._has_failed = False
-            except Exception as error:
-                if not self._has_failed:
-                    _log.error("keeping the log in order failed, trying again: %s", error)
-                self._has_failed = True
+    def _round_and_removals(self) -> None:
+        try:
+            self._round()
+        finally:
+            self._remove_due()
 
     def _remove_due(self) -> None:
         now = time.monotonic()

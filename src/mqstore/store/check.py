@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from mqstore import errors
 from mqstore.files.inventory import Problem, ProblemKind
@@ -30,6 +31,7 @@ from mqstore.store.queue_reader import QueueReader
 from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
+_T = TypeVar("_T")
 _LATE_UNITS = 100_000
 _LATE_S = 30.0
 """A writer may be that long behind its log with building queues."""
@@ -410,21 +412,7 @@ class _Check:
         settings = self._view.settings
         for read in (lambda: settings.topics, lambda: settings.groups, lambda: settings.delay_offsets):
             self._try_settings(read)
-        try:
-            progress = self._view.progress()
-        except errors.CorruptConfigError as error:
-            self._finding(
-                Severity.ERROR,
-                "config",
-                error.path,
-                None,
-                error.message,
-                error.expected,
-                error.found,
-                error.hint or "",
-            )
-            return
-        for row in progress:
+        for row in self._try_settings(self._view.progress) or []:
             if row.max_offset is not None and row.consumer_offset > row.max_offset:
                 self._finding(
                     Severity.NOTE,
@@ -437,9 +425,10 @@ class _Check:
                     "commit an offset inside the queue",
                 )
 
-    def _try_settings(self, read: Callable[[], object]) -> None:
+    def _try_settings(self, read: Callable[[], _T]) -> _T | None:
+        """What ``read`` gives; None, and a finding, when the file is damaged."""
         try:
-            read()
+            return read()
         except errors.CorruptConfigError as error:
             self._finding(
                 Severity.ERROR,
@@ -451,3 +440,4 @@ class _Check:
                 error.found,
                 error.hint or "",
             )
+            return None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 
-from mqstore import errors
+from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import CommitLog
 from mqstore.store.config import StoreConfig
 
@@ -14,39 +13,25 @@ _log = logging.getLogger(__name__)
 _PAGE_BYTES = 4096
 
 
-class CommitService:
+class CommitService(PeriodicThread):
     """Commits every ``commit_interval_commit_log`` what makes ``commit_commit_log_least_pages`` pages, and everything
     when ``commit_commit_log_thorough_interval`` is over.
+
+    The caller commits a last time behind its end. A commit that fails is final, see :class:`CommitLog`.
     """
 
     def __init__(self, commit_log: CommitLog, config: StoreConfig) -> None:
+        failing = "committing to the log's file failed, the store stops taking messages"
+        super().__init__("mqstore-commit", config.commit_interval_commit_log / 1000, self._commit, _log, failing)
         self._commit_log = commit_log
-        self._interval_s = config.commit_interval_commit_log / 1000
         self._thorough_s = config.commit_commit_log_thorough_interval / 1000
         self._least_bytes = config.commit_commit_log_least_pages * _PAGE_BYTES
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mqstore-commit", daemon=True)
+        self._last_thorough = time.monotonic()
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; the caller commits a last time."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        last_thorough = time.monotonic()
-        while not self._stop.wait(self._interval_s):
-            log = self._commit_log
-            thorough = time.monotonic() - last_thorough >= self._thorough_s
-            if log.end_offset - log.readable_offset >= (1 if thorough else max(1, self._least_bytes)):
-                try:
-                    log.commit()
-                except errors.MqstoreError as error:
-                    _log.error("committing to the log's file failed, the store stops taking messages: %s", error)
-                    return
-            if thorough:
-                last_thorough = time.monotonic()
+    def _commit(self) -> None:
+        log = self._commit_log
+        thorough = time.monotonic() - self._last_thorough >= self._thorough_s
+        if log.end_offset - log.readable_offset >= (1 if thorough else max(1, self._least_bytes)):
+            log.commit()
+        if thorough:
+            self._last_thorough = time.monotonic()

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.constants import INT_MAX
-from mqstore.layout.hosts import decode_host
 from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
 from mqstore.store.arguments import INT_MIN, check_queue, check_seconds, check_whole
 from mqstore.store.groups import QueueKey
-from mqstore.store.message import Message, PutResult
+from mqstore.store.message import Message, PutResult, once_more
 from mqstore.store.reading import parse_filter
 from mqstore.store.settings import Settings
 from mqstore.store.writer import check_topic
@@ -348,18 +347,7 @@ class Consumer:
             topic, level = c.DLQ_PREFIX + self.group, 0
         else:
             topic = self.retry_topic
-        return Message(
-            topic,
-            message.body,
-            properties=properties,
-            queue_id=0,
-            delay_level=level,
-            flag=message.flag,
-            sys_flag=message.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=decode_host(message.born_host_raw),
-            reconsume_times=message.reconsume_times + 1,
-        )
+        return once_more(message, topic, properties, message.reconsume_times + 1, level)
 
     def _place(self, message: Record) -> tuple[QueueKey, int] | None:
         """Where a message that was given out belongs; None when that queue is no more this consumer's."""

@@ -31,7 +31,7 @@ from mqstore.store.committing import CommitService
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatcher, DispatchService
-from mqstore.store.expiry import Expiry, ExpiryService
+from mqstore.store.expiry import Expiry, expiry_threads
 from mqstore.store.filter_bits import FilterBits
 from mqstore.store.flush import FlushService
 from mqstore.store.index_reader import IndexFileReader, list_index_files
@@ -256,7 +256,6 @@ class Engine:
             self.index,
             self.dispatcher,
         )
-        self._expiry_service = ExpiryService(self.expiry, config)
 
     def _queue_end(self, topic: str, queue_id: int) -> int:
         queue = self.queues.find(topic, queue_id)
@@ -275,7 +274,8 @@ class Engine:
         if self.config.schedule_message_enable:
             _run(self.schedule, held)
         if self.config.expire_automatically:
-            _run(self._expiry_service, held)
+            for thread in expiry_threads(self.expiry, self.config):
+                _run(thread, held)
         held.callback(self._refuse)
 
     def run(self, service: Service) -> None:

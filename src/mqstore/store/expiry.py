@@ -19,6 +19,7 @@ from mqstore import errors
 from mqstore.files.directories import Directories, used_ratio
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
+from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import CommitLog
 from mqstore.store.config import StoreConfig
 from mqstore.store.dispatch import Dispatcher
@@ -204,40 +205,10 @@ class Expiry:
             self._pool.forget(path)
 
 
-class ExpiryService:
-    """The thread that calls :meth:`Expiry.run` every ``clean_resource_interval``, and watches the disk meanwhile."""
-
-    def __init__(self, expiry: Expiry, config: StoreConfig) -> None:
-        self._expiry = expiry
-        self._interval_s = config.clean_resource_interval / 1000
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)
-            for name, work in (("mqstore-expiry", self._expire), ("mqstore-disk", expiry.band))
-        ]
-
-    def start(self) -> None:
-        """Begin."""
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """End both threads."""
-        self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
-
-    def _expire(self) -> None:
-        self._expiry.run(time.time_ns() // 1_000_000)
-
-    def _loop(self, work: Callable[[], object]) -> None:
-        failing = False
-        while not self._stop.wait(self._interval_s):
-            try:
-                work()
-                failing = False
-            except Exception as error:
-                if not failing:
-                    _log.error("expiry failed, trying again: %s", error)
-                failing = True
+def expiry_threads(expiry: Expiry, config: StoreConfig) -> list[PeriodicThread]:
+    """Two threads that call :meth:`Expiry.run` every ``clean_resource_interval``, and watch the disk meanwhile."""
+    interval_s, failing = config.clean_resource_interval / 1000, "expiry failed, trying again"
+    return [
+        PeriodicThread("mqstore-disk", interval_s, expiry.band, _log, failing),
+        PeriodicThread("mqstore-expiry", interval_s, lambda: expiry.run(time.time_ns() // 1_000_000), _log, failing),
+    ]

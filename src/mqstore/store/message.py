@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from mqstore.kernels import MessageFields
+from mqstore.layout.constants import SysFlag
+from mqstore.layout.hosts import decode_host
 from mqstore.layout.record import Record
 from mqstore.status import GetMessageStatus, PutMessageStatus
 
@@ -55,6 +57,24 @@ class Message(MessageFields):
         return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
 
+def once_more(
+    record: Record, topic: str, properties: dict[str, str], reconsume_times: int, delay_level: int = 0
+) -> Message:
+    """A message that says what ``record`` says, for queue 0 of ``topic``; it is part of no transaction."""
+    return Message(
+        topic,
+        record.body,
+        properties=properties,
+        queue_id=0,
+        delay_level=delay_level,
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~SysFlag.TRANSACTION_MASK,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=decode_host(record.born_host_raw),
+        reconsume_times=reconsume_times,
+    )
+
+
 class PutResult(NamedTuple):
     """Where a message was stored. ``topic`` and ``queue_id`` are the schedule queue's for a delayed message."""
 
@@ -91,7 +111,7 @@ class GetResult:
 class QueryResult:
     """Messages found by key, oldest first.
 
-    ``truncated`` says that more may exist than ``max_messages`` allowed; ask again with ``end`` at the first
+    ``truncated`` says that more may exist than ``max_messages`` allowed; ask again with ``end_ms`` at the first
     message's store time.
     """
 

@@ -17,6 +17,7 @@ from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record, record_size
+from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import Pending
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.log_reader import LogReader
@@ -32,8 +33,8 @@ _TICK_S = 0.1
 _RETRY_S = 1.0
 
 
-class ScheduleService:
-    """The thread that delivers delayed messages."""
+class ScheduleService(PeriodicThread):
+    """The thread that delivers delayed messages; it ends when the message at hand is delivered."""
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class ScheduleService:
         store_host: bytes,
         delay_table: Mapping[int, int],
     ) -> None:
+        failing = "delivering delayed messages failed, trying again"
+        super().__init__("mqstore-schedule", _TICK_S, self._deliver_what_is_due, _log, failing, retry_s=_RETRY_S)
         self._log = log
         self._queues = queues
         self._settings = settings
@@ -51,30 +54,9 @@ class ScheduleService:
         self._store_host = store_host
         self._delay_table = delay_table
         self._guard = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mqstore-schedule", daemon=True)
-        self._failing = False
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread when the message at hand is delivered."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        pause_s = _TICK_S
-        while not self._stop.wait(pause_s):
-            try:
-                self.deliver_due(time.time_ns() // 1_000_000)
-                pause_s, self._failing = _TICK_S, False
-            except Exception as error:
-                if not self._failing:
-                    _log.error("delivering delayed messages failed, trying again: %s", error)
-                pause_s, self._failing = _RETRY_S, True
+    def _deliver_what_is_due(self) -> None:
+        self.deliver_due(time.time_ns() // 1_000_000)
 
     def deliver_due(self, now_ms: int) -> int:
         """Deliver everything that is due at ``now_ms``; the number of messages delivered.

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from mqstore import errors
 from mqstore.layout import constants as c
-from mqstore.layout.hosts import decode_host
 from mqstore.layout.record import Record
-from mqstore.store.message import Message, PutResult
+from mqstore.periodic import PeriodicThread
+from mqstore.store.message import Message, PutResult, once_more
 from mqstore.store.schedule import copy_for, real_target
 
 if TYPE_CHECKING:
@@ -89,16 +89,18 @@ class Transaction:
             self.rollback()
 
 
-class Transactions:
-    """The half messages of a store, and the service that asks about those left open."""
+class Transactions(PeriodicThread):
+    """The half messages of a store, and the thread that asks about those left open."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         config = engine.config
+        failing = "checking open transactions failed, trying again"
+        interval_s = config.transaction_check_interval / 1000
+        super().__init__("mqstore-transactions", interval_s, self._check_now, _log, failing)
         self._store = store
         self._engine = engine
         self._check_max = config.transaction_check_max
         self._timeout_ms = config.transaction_time_out
-        self._interval_s = config.transaction_check_interval / 1000
         self._guard = threading.Lock()  # one check at a time
         self._checking_thread: int | None = None  # in which checkers are asked now
         self._ending = threading.Lock()  # for what is closed
@@ -109,8 +111,6 @@ class Transactions:
         self._damaged: set[int] = set()  # queue offsets of half messages that were told of as damaged
         self._reading = threading.Lock()
         self._ops_read_to = -1
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mqstore-transactions", daemon=True)
 
     # -- producing
 
@@ -194,22 +194,8 @@ class Transactions:
         """Have ``checker`` decide about half messages of ``producer_group`` that stay open."""
         self._checkers[producer_group] = checker
 
-    def start(self) -> None:
-        """Begin to ask, every ``transaction_check_interval``."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread when the half message at hand is dealt with."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            try:
-                self.check(time.time_ns() // 1_000_000)
-            except Exception as error:
-                _log.error("checking open transactions failed, trying again: %s", error)
+    def _check_now(self) -> None:
+        self.check(time.time_ns() // 1_000_000)
 
     def check(self, now_ms: int) -> int:
         """Ask about every half message that has been open for ``transaction_time_out``; the number closed.
@@ -320,19 +306,7 @@ class Transactions:
 
     def _close_with_copy(self, half: Record, properties: dict[str, str], topic: str) -> PutResult:
         """Put ``half`` once more, into ``topic``, and close it; where the copy is."""
-        copy = self._store.put(
-            Message(
-                topic,
-                half.body,
-                properties=properties,
-                queue_id=0,
-                flag=half.flag,
-                sys_flag=half.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
-                born_timestamp_ms=half.born_timestamp_ms,
-                born_host=decode_host(half.born_host_raw),
-                reconsume_times=half.reconsume_times,
-            )
-        )
+        copy = self._store.put(once_more(half, topic, properties, half.reconsume_times))
         self._end(half, TransactionState.ROLLBACK)
         return copy
 
