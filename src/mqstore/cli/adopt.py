@@ -10,6 +10,7 @@ import typer
 from mqstore import errors
 from mqstore.cli.options import FormatOption, StorePath, parse_path
 from mqstore.cli.output import Format, make_output
+from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.store.adopting import adopt, read_broker_conf
 
 
@@ -32,7 +33,7 @@ def run(
     ] = False,
     format: FormatOption = Format.text,
 ) -> int:
-    """Note in a broker's store what only its configuration says: where its log lies, and whether it has light queues.
+    """Note in a broker's store what only its configuration says: where its log lies, its delay levels, light queues.
 
     After that every command, mqstore.inspect and Spark find all of it. Only notes of mqstore's own are written; brokers
     ignore them.
@@ -50,10 +51,12 @@ def run(
         "readOnlyCommitLogStorePaths": read_only,
         "enableMultiDispatch": found.multi_dispatch.enabled,
         "enableLmq": found.multi_dispatch.lmq,
+        "messageDelayLevel": found.delay_levels,
         "noted": in_place,
     }
     lines = [f"the log lies in {path}" for path in paths]
     lines += [f"and, read only, in {path}" for path in read_only]
     lines += ["records go to further queues"] if found.multi_dispatch.enabled else []
+    lines += [f"delay levels are {found.delay_levels}"] if found.delay_levels != DEFAULT_DELAY_LEVELS else []
     make_output(format).document(document, [*lines, "noted" if in_place else "not noted: --in-place does it"])
     return 0

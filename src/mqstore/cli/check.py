@@ -20,15 +20,16 @@ EXIT_COULD_NOT_LOOK = 2
 def run(
     store: StorePath,
     delay_levels: Annotated[
-        str, typer.Option(help="messageDelayLevel of the store's broker, if it is not the default.")
-    ] = delay.DEFAULT_DELAY_LEVELS,
+        str | None,
+        typer.Option(help="messageDelayLevel of the store's broker, if it is neither the default nor noted."),
+    ] = None,
     format: FormatOption = Format.text,
 ) -> int:
     """Read the whole store and list every finding, with place, what was expected, what was found and what mends it.
 
     Exit codes: 0 nothing found, 1 findings, 2 could not look. Notes are listed and do not count.
     """
-    table = delay.parse_delay_levels(delay_levels)
+    table = None if delay_levels is None else delay.parse_delay_levels(delay_levels)
     findings: list[Finding] = []
     with StoreView(store) as view, progress_bar("checking") as on_progress:
         summary = check_store(view, findings.append, delay_levels=table, on_progress=on_progress)

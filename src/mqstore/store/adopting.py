@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from mqstore import errors
 from mqstore.files.whole import mode_of, read_whole
+from mqstore.layout.delay import parse_delay_levels
 from mqstore.store.config import parse_properties
+from mqstore.store.delay_levels import delay_levels_of, save_delay_levels
 from mqstore.store.log_places import LogPlaces, configured_places, save_places
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
@@ -17,10 +19,11 @@ from mqstore.store.view import check_is_store
 
 
 class Adopted(NamedTuple):
-    """What a store is now known to be: where its log lies, and whether its records go to further queues."""
+    """What a store is now known to be: where its log lies, whether records go to further queues, its delay levels."""
 
     places: LogPlaces
     multi_dispatch: MultiDispatch
+    delay_levels: str
 
 
 def read_broker_conf(path: Path) -> dict[str, str]:
@@ -42,8 +45,8 @@ def adopt(root: Path, settings: Mapping[str, str], *, in_place: bool = True) -> 
 
     Args:
         root: the store.
-        settings: ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``, ``enableMultiDispatch`` and ``enableLmq``;
-            others are passed over, and what is missing stays as it is.
+        settings: ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``, ``enableMultiDispatch``, ``enableLmq``
+            and ``messageDelayLevel``; others are passed over, and what is missing stays as it is.
         in_place: False only tells.
 
     Raises:
@@ -63,10 +66,13 @@ def adopt(root: Path, settings: Mapping[str, str], *, in_place: bool = True) -> 
     multi = MultiDispatch(
         _flag(settings, "enableMultiDispatch", known.enabled), _flag(settings, "enableLmq", known.lmq)
     )
+    levels = delay_levels_of(StorePaths(root, places), settings.get("messageDelayLevel"))
+    parse_delay_levels(levels)
     if in_place:
         save_places(root, places)
         save_multi_dispatch(root, multi)
-    return Adopted(places, multi)
+        save_delay_levels(root, levels)
+    return Adopted(places, multi, levels)
 
 
 def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:

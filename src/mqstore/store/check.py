@@ -57,7 +57,7 @@ def check_store(
     view: StoreView,
     report: Report,
     *,
-    delay_levels: Mapping[int, int] = delay.DEFAULT_DELAY_TABLE,
+    delay_levels: Mapping[int, int] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CheckSummary:
     """Check all of the store that ``view`` looks at.
@@ -65,13 +65,13 @@ def check_store(
     Args:
         view: the store.
         report: called with every finding.
-        delay_levels: the delay table of the store's broker, in ms by level.
+        delay_levels: the delay table of the store's broker, in ms by level; None is the one that the store notes.
         on_progress: called with the bytes of log read and the bytes there are.
 
     Raises:
         StoreIOError: something could not be read, so that nothing can be said.
     """
-    return _Check(view, report, delay_levels, on_progress).run()
+    return _Check(view, report, view.delay_table if delay_levels is None else delay_levels, on_progress).run()
 
 
 def check_small_files(view: StoreView, report: Report) -> None:

@@ -86,7 +86,8 @@ class StoreConfig:
     max_message_size: int = 4 << 20
     """Largest body in bytes; :attr:`mqstore.Store.max_message_size` changes it while the store is open."""
     message_index_enable: bool = True
-    message_delay_level: str = delay.DEFAULT_DELAY_LEVELS
+    message_delay_level: str | None = None
+    """Times of the delay levels, as ``1s 5s 1m``; None is what the store notes, and RocketMQ's for a new one."""
     default_topic_queue_nums: int = 8
     """Queues given to a topic that is first seen in a put."""
     auto_create_topic_enable: bool = True
@@ -189,7 +190,8 @@ class StoreConfig:
             object.__setattr__(self, "flush_disk_type", FlushDiskType(self.flush_disk_type))
         except ValueError:
             raise _bad_value("flush_disk_type", "SYNC_FLUSH or ASYNC_FLUSH", self.flush_disk_type) from None
-        delay.parse_delay_levels(self.message_delay_level)
+        if self.message_delay_level is not None:
+            delay.parse_delay_levels(self.message_delay_level)
         BloomFilter.sized(self.max_error_rate_of_bloom_filter, self.expect_consumer_num_use_filter)
         if not all(re.fullmatch("[01][0-9]|2[0-3]", hour) for hour in self.delete_when.split(";")):
             raise _bad_value("delete_when", "hours of two digits, as 04 or 04;16", self.delete_when)

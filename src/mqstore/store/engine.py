@@ -30,6 +30,7 @@ from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
 from mqstore.store.committing import CommitService
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.consume_queue import ConsumeQueue
+from mqstore.store.delay_levels import delay_levels_of, save_delay_levels
 from mqstore.store.dispatch import Dispatcher, DispatchService
 from mqstore.store.expiry import Expiry, expiry_threads
 from mqstore.store.filter_bits import FilterBits
@@ -104,6 +105,7 @@ class Engine:
             held.push(self._note_clean_end)
             self._find_log()
             self._find_multi_dispatch()
+            self._find_delay_levels()
             self._open_files(on_progress, held)
             self._make_services()
             self.settings.clamp(self._queue_end)
@@ -144,10 +146,14 @@ class Engine:
         )
         save_multi_dispatch(self.path, self.multi_dispatch)
 
+    def _find_delay_levels(self) -> None:
+        levels = delay_levels_of(self.paths, self.config.message_delay_level)
+        self.delay_table = delay.parse_delay_levels(levels)
+        save_delay_levels(self.path, levels)
+
     def _open_files(self, on_progress: Progress | None, held: ExitStack) -> None:
         config = self.config
         self.sizes: FileSizes = resolve_sizes(self.paths, config)
-        self.delay_table = delay.parse_delay_levels(config.message_delay_level)
         self.settings = Settings(self.paths.config)
         self.settings.load()
         self.pool = FilePool()

@@ -22,6 +22,7 @@ from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
+from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
 from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
@@ -60,7 +61,7 @@ def rebuild(
         output: the new store's directory, which must not exist or be empty.
         in_place: change ``source`` itself; give no ``output`` then.
         salvage: go on behind damage in the middle of the log, covering it, instead of refusing; not in place.
-        config: file sizes, where they are not those of ``source``, and the delay levels.
+        config: file sizes and delay levels, where they are not those of ``source``.
         on_progress: called with the bytes of log walked and the bytes there are.
 
     Raises:
@@ -76,7 +77,7 @@ def rebuild(
     started = time.monotonic()
     config = config or StoreConfig()
     paths = StorePaths(root, given_places(root, config.store_path_commit_log, config.read_only_commit_log_store_paths))
-    config = with_sizes(config, resolve_sizes(paths, config))
+    config = _as_it_is(paths, config)
     losses: list[Loss] = []
     if output is None:
         target = paths.root
@@ -117,9 +118,15 @@ def truncate(
     check_is_store(paths)
     started = time.monotonic()
     cut_at = check_cut(paths.commit_logs, end)
-    config = with_sizes(StoreConfig(), resolve_sizes(paths, StoreConfig()))
+    config = _as_it_is(paths, StoreConfig())
     _rebuild_copy(paths, Path(output), config, lambda log: cut_log(log, cut_at), on_progress)
     return _result(Path(output), [], started)
+
+
+def _as_it_is(paths: StorePaths, config: StoreConfig) -> StoreConfig:
+    """``config`` with what the store is known to have where nothing else is configured: file sizes and delay levels."""
+    levels = delay_levels_of(paths, config.message_delay_level)
+    return dataclasses.replace(with_sizes(config, resolve_sizes(paths, config)), message_delay_level=levels)
 
 
 def _rebuild_copy(

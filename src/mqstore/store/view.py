@@ -14,10 +14,12 @@ from mqstore.files.pool import FilePool
 from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
+from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank
 from mqstore.store import reading
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
+from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.key_lookup import KeyQuery, query_by_key
@@ -89,6 +91,11 @@ class StoreView(StoreReader):
         """Whether records go to further queues; raises CorruptConfigError for a note that cannot be read."""
         return find_multi_dispatch(self.paths)
 
+    @cached_property
+    def delay_table(self) -> dict[int, int]:
+        """The time in ms of each delay level; raises CorruptConfigError for a note that cannot be read."""
+        return parse_delay_levels(delay_levels_of(self.paths))
+
     # -- the log
 
     @property
@@ -128,7 +135,7 @@ class StoreView(StoreReader):
 
     def _memory_queues(self) -> dict[tuple[str, int], MemoryQueue]:
         if self._built is None:
-            self._built = build_queues(self.log, multi=self.multi_dispatch)
+            self._built = build_queues(self.log, delay_levels=self.delay_table, multi=self.multi_dispatch)
         return self._built
 
     def topics(self) -> list[str]:

@@ -36,6 +36,7 @@ from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
+from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import StoreView, check_is_store
@@ -98,7 +99,7 @@ def audit(
         spark: the session; its workers must see ``source``.
         source: a store.
         split_bytes: how much of the log one task takes.
-        config: the store's delay levels, where they are not RocketMQ's.
+        config: the store's delay levels, where they are neither RocketMQ's nor noted in it.
         on_progress: called with (tasks done, tasks in all) while the log is gone through, which is most of the work.
 
     Raises:
@@ -109,7 +110,7 @@ def audit(
     check_is_store(StorePaths(path))
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
-    levels = (config or StoreConfig()).message_delay_level
+    levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
     with StoreView(path) as view:
         odd = _is_odd_at_a_glance(view)
         files = _index_files(view)

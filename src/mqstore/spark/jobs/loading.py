@@ -25,7 +25,7 @@ from mqstore import errors, kernels
 from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
 from mqstore.layout.constants import BLANK_SIZE
-from mqstore.layout.delay import parse_delay_levels
+from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import NewStore, build_derived
@@ -209,7 +209,7 @@ class _Work(NamedTuple):
         """Every message of a sorted file, with its topic and its store time."""
         import pyarrow.parquet as pq
 
-        level = max(parse_delay_levels(self.config.message_delay_level))
+        level = max(parse_delay_levels(self.config.message_delay_level or DEFAULT_DELAY_LEVELS))
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_A_TIME):
                 for row in batch.to_pylist():

@@ -12,7 +12,7 @@ import functools
 import logging
 import os
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +29,7 @@ from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
+from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
@@ -127,7 +128,9 @@ def build_derived(
     Returns what each split of the log holds, and whether the log had to be gone through in order on the driver.
     """
     splits = plan_splits(stage.store, split_bytes)
-    work = queue_files.Work(stage.paths.root, stage.sizes.consume_queue, stage.config.message_delay_level)
+    work = queue_files.Work(
+        stage.paths.root, stage.sizes.consume_queue, delay_levels_of(stage.paths, stage.config.message_delay_level)
+    )
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
@@ -170,7 +173,8 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
     for path in (source.checkpoint, source.abort):
         if path.exists():
             copying.copy_file(path, paths.root / path.name)
-    return NewStore(paths, sizes, with_sizes(config, sizes))
+    levels = delay_levels_of(source, config.message_delay_level)
+    return NewStore(paths, sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
 
 
 def _copy(pair: tuple[Path, Path]) -> None:
