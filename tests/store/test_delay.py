@@ -87,10 +87,10 @@ def test_one_that_cannot_be_delivered_holds_up_no_other(
         store.wait_dispatched()
         put_prepared = store._engine.putting.put_prepared
 
-        def refuse_large(topic: str, pending: Any) -> mqstore.PutResult:
-            if pending.fields[1] == b"large":
+        def refuse_large(records: Any, *, wait: bool) -> list[mqstore.PutResult]:
+            if records[0][1].fields[1] == b"large":
                 raise mqstore.MessageIllegalError("does not fit into one commit log file")
-            return put_prepared(topic, pending)
+            return put_prepared(records, wait=wait)
 
         monkeypatch.setattr(store._engine.putting, "put_prepared", refuse_large)
         assert store.deliver_due(2 * NOW) == 2

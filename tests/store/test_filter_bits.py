@@ -269,3 +269,24 @@ def test_settings_that_cannot_be_meant(tmp_path: Path) -> None:
     for setting in ({"max_error_rate_of_bloom_filter": 0}, {"expect_consumer_num_use_filter": 0}):
         with pytest.raises(UsageError):
             open_small(tmp_path / "s", **setting)
+
+
+def test_a_damaged_file_of_conditions_costs_time_and_no_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"enable_consume_queue_ext": True, "enable_calc_filter_bit_map": True}
+    condition = mqstore.sql("n > 5")
+    with open_small(tmp_path / "s", **settings) as store:
+        store.subscribe("g", "T", condition)
+        for number in range(10):
+            store.put(Message("T", b"%d" % number, properties={"n": str(number)}, queue_id=0))
+    path = tmp_path / "s" / "config" / "consumerFilter.json"
+    path.with_name(path.name + ".bak").unlink(missing_ok=True)
+    path.write_bytes(b"\xff\xfe garbage")
+    with open_small(tmp_path / "s") as store:
+        assert "going on without" in caplog.text
+        assert len(store.get("T", 0, 0, where=condition, group="g").messages) == 4
+    with open_small(tmp_path / "s", **settings) as store:
+        assert len(store.get("T", 0, 0, where=condition, group="g").messages) == 4
+        store.subscribe("g", "T", condition)
+    assert b"n > 5" in path.read_bytes()

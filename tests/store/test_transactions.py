@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import mqstore
-from mqstore import Message, TransactionState, UsageError
+from mqstore import DiskFullError, Message, TransactionState, UsageError
 from mqstore.layout import constants as c
+from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.transactions import CHECK_GROUP
 from store.consuming import bodies, open_wide
 from store.support import findings, log_file, overwrite
@@ -122,6 +126,64 @@ def test_a_checker_that_fails_or_does_not_know_holds_nobody_up(tmp_path: Path) -
         slow.commit()  # although a copy has taken the place of its half message
         bad.commit()
         assert bodies(store, "orders") == [b"good", b"slow", b"bad"]
+
+
+def test_a_checker_that_exits_ends_no_checking(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        store.transaction("bad", Message("orders", b"bad", queue_id=0))
+        store.transaction("good", Message("orders", b"good", queue_id=0))
+        store.wait_dispatched()
+        store.transactions.set_checker("bad", lambda half: sys.exit(3))
+        store.transactions.set_checker("good", lambda half: TransactionState.COMMIT)
+        assert store.transactions.check(NOW * 2) == 1
+        assert bodies(store, "orders") == [b"good"]
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+@pytest.mark.parametrize("by_checker", [False, True], ids=["producer", "checker"])
+def test_an_end_that_fails_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, by_checker: bool
+) -> None:
+    """The message and the entry that closes it are one append: a second try never finds the first of the two there."""
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        transaction = store.transaction("shop", Message("orders", b"5 EUR", queue_id=0))
+        store.wait_dispatched()
+        store.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
+        log, appended = store._engine.commit_log, []
+
+        def append(records: Sequence[Pending]) -> list[Appended]:
+            appended.append(len(records))
+            if len(appended) == 1:
+                raise DiskFullError("no space left")
+            return CommitLog.append(log, records)
+
+        before = log.tail.end_offset
+        monkeypatch.setattr(log, "append", append)
+        with pytest.raises(DiskFullError):
+            store.transactions.check(NOW * 2) if by_checker else transaction.commit()
+        assert log.tail.end_offset == before
+        assert bodies(store, "orders") == []
+        getattr(transaction, then)()
+        assert appended == [2, 2 if then == "commit" else 1]
+        expected = [b"5 EUR"] if then == "commit" else []
+        assert bodies(store, "orders") == expected
+        assert store.transactions.check(NOW * 2) == 0
+    assert findings(tmp_path / "s") == []
+
+
+def test_a_half_message_that_could_not_be_ended_is_refused(tmp_path: Path) -> None:
+    """It fits into a log file, but not together with the entry that closes it."""
+    with open_wide(tmp_path / "s") as store:
+        sizes = range((1 << 16) - 700, 1 << 16, 9)
+        ended = 0
+        for size in sizes:
+            message = Message("orders", bytes(size), queue_id=0)
+            with contextlib.suppress(mqstore.MessageIllegalError):
+                transaction = store.transaction("shop", message)
+                ended += transaction.commit() is not None
+        assert 0 < ended < len(sizes)
+        store.wait_dispatched()
+        assert store.max_offset("orders", 0) == ended
 
 
 def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(

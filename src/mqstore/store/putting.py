@@ -136,21 +136,23 @@ class Putting:
             status = result.status if result.status is not PutMessageStatus.PUT_OK else status
         return PutTableResult(status, len(messages), size_bytes, first, self._tail.end_offset)
 
-    def put_prepared(self, topic: str, pending: Pending) -> PutResult:
-        """Append a record that the store itself made up for ``topic``; it is not waited for.
+    def put_prepared(self, records: Sequence[tuple[str, Pending]], *, wait: bool) -> list[PutResult]:
+        """Append records that the store itself made up, each for its topic: all or none.
 
         Raises as :meth:`mqstore.Store.put`, except for limits of messages.
         """
-        pending = self._with_further_queues(pending)
-        self._settings.ensure_topic(topic, pending.target_queue_id + 1, self.config)
-        (place,) = self._commit_log.append([pending])
+        pending = [self._with_further_queues(one) for _, one in records]
+        for topic, one in records:
+            self._settings.ensure_topic(topic, one.target_queue_id + 1, self.config)
+        appended = self._commit_log.append(pending)
         self._on_appended()
-        return _result(pending, place)
+        results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
+        return self._when_flushed(results) if wait and self._is_sync else results
 
-    def checked_queue(self, message: Message) -> int:
-        """The queue that ``message`` would go to; raises as :meth:`put` for one that would be refused."""
+    def prepared(self, message: Message) -> Pending:
+        """The record that ``message`` would become; raises as :meth:`put` for one that would be refused."""
         _check_type(message)
-        return self._prepare(message, 0).target_queue_id
+        return self._prepare(message, 0)
 
     def _put_timed(self, messages: Sequence[Message]) -> list[PutResult]:
         start_ns = time.monotonic_ns()

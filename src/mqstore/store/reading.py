@@ -105,7 +105,8 @@ def get_messages(
     begun = _begin(find, offset, asked)
     if isinstance(begun, GetResult):
         return begun
-    (queue, low, high), units = begun
+    place, units = begun
+    queue, low, high = place
     count = min(high - offset, most)
     first = min(count, asked)
     ext = queue.ext
@@ -113,7 +114,7 @@ def get_messages(
         messages = _take_all(log, queue, offset, units, max_messages, limits.max_bytes)
         if len(messages) == max_messages:
             return GetResult(GetMessageStatus.FOUND, offset + max_messages, low, high, messages)
-    found = _Collector(log, queue, max_messages, limits.max_bytes, wanted)
+    found = _Collector(log, place, max_messages, limits.max_bytes, wanted)
     if ext is not None or (
         isinstance(wanted, TagExpression) and wanted.codes and _ADDRESS in units[12::QUEUE_UNIT_SIZE]
     ):
@@ -189,14 +190,15 @@ def outside(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int] | 
 class _Collector:
     """Goes through units and gathers the messages that pass, until one of the limits is reached."""
 
-    def __init__(self, log: LogReader, queue: UnitSource, max_messages: int, max_bytes: int, wanted: Filter) -> None:
+    def __init__(self, log: LogReader, place: QueueRange, max_messages: int, max_bytes: int, wanted: Filter) -> None:
         self._log = log
-        self._queue = queue
+        self._queue = queue = place.queue
+        self._min_offset = place.min_offset
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._wanted = _ALL if isinstance(wanted, SqlExpression) else wanted
         self._bytes = 0
-        self._gone_below = -1
+        self._gone_below = 0  # log offset below which messages have expired, while no others were met
         self._topic = queue.topic.encode("utf-8", "surrogateescape")
         self._codes = self._wanted.codes or None
         self._tags = (
@@ -236,13 +238,17 @@ class _Collector:
                 continue
             run = units if end == count else units[: end * QUEUE_UNIT_SIZE]
             self._read_ahead(run, looked_at)
-            looked_at += self._take_ordinary(run, looked_at, offset + looked_at)
+            taken = self._take_ordinary(run, looked_at, offset + looked_at)
+            looked_at += taken
+            if taken:
+                self._gone_below = 0
             if looked_at == end:
                 continue
             unit = decode_unit(units, looked_at * QUEUE_UNIT_SIZE)
             if self._is_full(unit):
                 break
-            if unit.physical_offset >= self._gone_below and self._wanted.matches_code(unit.tags_code):
+            is_gone = 0 <= unit.physical_offset < self._gone_below
+            if not is_gone and self._wanted.matches_code(unit.tags_code):
                 try:
                     self._take(unit, offset + looked_at)
                 except errors.DamageError:
@@ -318,7 +324,8 @@ class _Collector:
                 hint=f"mqstore rebuild builds the queues from the log; {_way_on(self._queue, offset + 1)}",
             )
         entry = self._log.entry_at(unit.physical_offset)  # which lists the files anew where none is known
-        if entry is not None or unit.physical_offset >= self._log.min_offset:
+        is_below = 0 <= unit.physical_offset < self._log.min_offset
+        if entry is not None or not is_below or self._goes_back(unit, offset):
             raise errors.CorruptRecordError(
                 f"{here} cannot be read: no record where its unit points",
                 path=None if entry is None else entry.path,
@@ -326,6 +333,11 @@ class _Collector:
                 found=tuple(unit),
                 hint=f"mqstore check tells what is damaged; {_way_on(self._queue, offset + 1)}",
             )
+
+    def _goes_back(self, unit: QueueUnit, offset: int) -> bool:
+        """Whether the unit before this one points further on in the log, as none does unless one of them is damaged."""
+        before = self._queue.unit(offset - 1) if offset > self._min_offset else None
+        return before is not None and before.is_written and before.physical_offset > unit.physical_offset
 
     def _belongs(self, record: Record, offset: int) -> bool:
         """Whether the unit at ``offset`` was made for ``record``: one that fills a gap repeats the unit before it."""

@@ -120,7 +120,7 @@ class ScheduleService(PeriodicThread):
         if topic == c.HALF_TOPIC:
             return False  # a half message is never delayed; as the broker does
         try:
-            self._putting.put_prepared(topic, copy_for(record, topic, queue_id, self._store_host))
+            self._putting.put_prepared([(topic, copy_for(record, topic, queue_id, self._store_host))], wait=False)
         except errors.MessageIllegalError as error:  # no later attempt can do better, and the level must go on
             _log.error("delayed message %d of level %d cannot be delivered: %s", offset, queue.queue_id + 1, error)
             return False

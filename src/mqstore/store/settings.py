@@ -48,20 +48,40 @@ ContentT = TypeVar("ContentT", bound=_Content)
 
 
 class _File(Generic[ContentT]):
-    """One settings file: its content, loaded at first use, and whether that was changed since."""
+    """One settings file: its content, loaded at first use, and whether that was changed since.
 
-    def __init__(self, path: Path, decode: Callable[[bytes], ContentT], empty: Callable[[], ContentT]) -> None:
+    ``is_hint`` says that nothing is lost with it but time, so that a damaged one counts as a missing one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        decode: Callable[[bytes], ContentT],
+        empty: Callable[[], ContentT],
+        *,
+        is_hint: bool = False,
+    ) -> None:
         self._path = path
         self._decode = decode
         self._empty = empty
+        self._is_hint = is_hint
         self._content: ContentT | None = None
         self._changed = False
 
     def get(self) -> ContentT:
         if self._content is None:
-            loaded = settings_file.load(self._path, self._decode)
+            loaded = self._load()
             self._content = self._empty() if loaded is None else loaded
         return self._content
+
+    def _load(self) -> ContentT | None:
+        try:
+            return settings_file.load(self._path, self._decode)
+        except errors.CorruptConfigError as error:
+            if not self._is_hint:
+                raise
+            _log.warning("going on without: %s", error)
+            return None
 
     def put(self, content: ContentT) -> None:
         self._content = content
@@ -93,7 +113,8 @@ class Settings:
         self._groups = _File(directory / "subscriptionGroup.json", SubscriptionGroups.decode, SubscriptionGroups)
         self._offsets = _File(directory / "consumerOffset.json", ConsumerOffsets.decode, ConsumerOffsets)
         self._delays = _File(directory / "delayOffset.json", DelayOffsets.decode, DelayOffsets)
-        self._filters = _File(directory / CONSUMER_FILTER_FILE, ConsumerFilters.decode, ConsumerFilters)
+        filters = directory / CONSUMER_FILTER_FILE
+        self._filters = _File(filters, ConsumerFilters.decode, ConsumerFilters, is_hint=True)
 
     @property
     def _files(self) -> tuple[_File[Any], ...]:

@@ -7,6 +7,7 @@ closes it. Half messages that stay open are asked about: the producer's checker 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import threading
@@ -20,6 +21,7 @@ from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
 from mqstore.periodic import PeriodicThread
+from mqstore.store.commit_log import Pending
 from mqstore.store.message import Message, PutResult, once_more
 from mqstore.store.schedule import copy_for, real_target
 
@@ -117,7 +119,7 @@ class Transactions(PeriodicThread):
     def begin(self, producer_group: str, message: Message) -> Transaction:
         """Store ``message`` as a half message. Raises as :meth:`mqstore.Store.put`."""
         self._engine.check_open()
-        queue_id = self._engine.putting.checked_queue(message)
+        queue_id = self._engine.putting.prepared(message).target_queue_id
         self._engine.settings.ensure_group(producer_group)
         properties = {
             **message.properties,
@@ -134,6 +136,8 @@ class Transactions(PeriodicThread):
             properties=properties,
             sys_flag=message.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
         )
+        size_bytes = self._engine.putting.prepared(half).size_bytes
+        self._engine.commit_log.check_fits(size_bytes + self._entry(c.LONG_MAX).size_bytes)  # it must be able to end
         return Transaction(self, self._store.put(half))
 
     def end(self, half_physical_offset: int, state: TransactionState) -> PutResult | None:
@@ -162,31 +166,40 @@ class Transactions(PeriodicThread):
         return self._end(half, state)
 
     def _end(self, half: Record, state: TransactionState) -> PutResult | None:
-        """Close once: whoever comes second, the producer or the check, is refused."""
+        return self._close(half, self._committed(half) if state is TransactionState.COMMIT else None)
+
+    def _close(self, half: Record, instead: tuple[str, Pending] | None) -> PutResult | None:
+        """Close a half message once, with what comes in its place: whoever comes second, producer or check, is refused.
+
+        Both are one append. If only the first of the two were kept, a second try would put it again.
+        """
         offset = half.queue_offset
         with self._ending:
             if offset in self._closed_by or offset in self._being_closed:
                 raise errors.UsageError("the transaction is closed already", offset=half.physical_offset)
             self._being_closed.add(offset)
         try:
-            result = self._commit(half) if state is TransactionState.COMMIT else None
-            body = str(offset).encode()
-            entry = self._store.put(Message(c.OP_HALF_TOPIC, body, tags=c.TAG_OF_OP_MESSAGES, queue_id=0))
+            records = [] if instead is None else [instead]
+            results = self._engine.putting.put_prepared([*records, (c.OP_HALF_TOPIC, self._entry(offset))], wait=True)
             with self._ending:
-                self._closed_by[offset] = entry.queue_offset
+                self._closed_by[offset] = results[-1].queue_offset
         finally:
             with self._ending:
                 self._being_closed.discard(offset)
-        return result
+        return None if instead is None else results[0]
 
-    def _commit(self, half: Record) -> PutResult:
+    def _entry(self, offset: int) -> Pending:
+        """The record that closes the half message at queue ``offset``."""
+        body = str(offset).encode()
+        return self._engine.putting.prepared(Message(c.OP_HALF_TOPIC, body, tags=c.TAG_OF_OP_MESSAGES, queue_id=0))
+
+    def _committed(self, half: Record) -> tuple[str, Pending]:
         target = real_target(half)
         assert target is not None
         topic, queue_id = target
         committed = half._replace(prepared_transaction_offset=half.physical_offset)
         flags = half.sys_flag & ~c.SysFlag.TRANSACTION_MASK | c.SysFlag.TRANSACTION_COMMIT
-        pending = copy_for(committed, topic, queue_id, self._engine.config.store_host, flags)
-        return self._engine.putting.put_prepared(topic, pending)
+        return topic, copy_for(committed, topic, queue_id, self._engine.config.store_host, flags)
 
     # -- asking about those left open
 
@@ -286,7 +299,8 @@ class Transactions(PeriodicThread):
             return None
         times = _times_asked(properties)
         if times >= self._check_max:
-            self._close_with_copy(half, properties, c.TRANS_CHECK_MAX_TIME_TOPIC)
+            with contextlib.suppress(errors.UsageError):  # its producer has closed it meanwhile
+                self._close_with_copy(half, properties, c.TRANS_CHECK_MAX_TIME_TOPIC)
             return True
         try:
             state = checker(half)
@@ -306,9 +320,10 @@ class Transactions(PeriodicThread):
 
     def _close_with_copy(self, half: Record, properties: dict[str, str], topic: str) -> PutResult:
         """Put ``half`` once more, into ``topic``, and close it; where the copy is."""
-        copy = self._store.put(once_more(half, topic, properties, half.reconsume_times))
-        self._end(half, TransactionState.ROLLBACK)
-        return copy
+        copy = self._engine.putting.prepared(once_more(half, topic, properties, half.reconsume_times))
+        result = self._close(half, (topic, copy))
+        assert result is not None
+        return result
 
     def _save_progress(self, half_offset: int) -> None:
         """Everything before ``half_offset`` is closed, and the entries that said so are needed no more."""
