@@ -12,6 +12,7 @@ import pytest
 
 import mqstore
 from cli.test_commands import COMMAND, run
+from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from store.support import findings, open_small, tree
 
 
@@ -143,7 +144,7 @@ def test_a_brokers_store_is_adopted_once_and_then_found_by_every_command(tmp_pat
     conf = tmp_path / "broker.conf"
     conf.write_text(
         f"brokerClusterName=c\nnewInSomeRelease=1\nstorePathCommitLog={logs[0]},{logs[1]}\n"
-        "enableMultiDispatch=true\nenableLmq=false\n"
+        "enableMultiDispatch=true\nenableLmq=false\nmessageDelayLevel=1s 1h\n"
     )
     options: list[object] = ["--broker-conf", conf]
     if way == "options":
@@ -161,10 +162,11 @@ def test_a_brokers_store_is_adopted_once_and_then_found_by_every_command(tmp_pat
         "readOnlyCommitLogStorePaths": [] if way == "broker.conf" else [str(logs[1])],
         "enableMultiDispatch": way == "broker.conf",
         "enableLmq": False,
+        "messageDelayLevel": "1s 1h" if way == "broker.conf" else DEFAULT_DELAY_LEVELS,
         "noted": True,
     }
     assert {name for name in tree(tmp_path) if name not in before} <= {
-        "s/mqstore-commitlog.json", "s/mqstore-multi-dispatch.json"
+        "s/mqstore-commitlog.json", "s/mqstore-multi-dispatch.json", "s/mqstore-delay-levels.json"
     }  # fmt: skip
     lines = run("dump", tmp_path / "s", "--format", "json").output.splitlines()
     assert len(lines) == 70

@@ -90,7 +90,7 @@ def test_a_module_built_from_other_sources_is_refused_with_the_command(copied: P
     assert stale.returncode == 1
     said = stale.stderr.splitlines()[-1]
     assert said.startswith("ImportError: the compiled kernels ")
-    assert f"cd {copied.parents[2]} && {sys.executable} setup.py build_ext --inplace" in said
+    assert f"cd {copied.parents[2]} && {sys.executable} setup.py build_ext -i" in said
     assert run(NAME_OF_KERNELS, MQSTORE_PURE="1", **here) == "pure"
 
 

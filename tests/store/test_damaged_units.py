@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ def flip(file: Path, bit: int) -> None:
         opened.write(bytes([byte ^ 1 << bit % 8]))
 
 
+def consume(consumer: mqstore.Consumer, handle: Callable[[mqstore.Record], None]) -> None:
+    for message in consumer:
+        handle(message)
+
+
 def test_every_bit_of_a_unit_is_told_or_harmless(queue_file: Path) -> None:
     store = queue_file.parents[3]
     for bit in range(QUEUE_UNIT_SIZE * 8):
@@ -56,10 +62,13 @@ def test_a_consumer_stops_at_a_unit_that_points_before_the_log(queue_file: Path)
     flip(queue_file, 0)  # the sign
     with open_small(store_path) as store, store.consumer("g", "T", timeout_s=0) as consumer:
         found = []
+
+        def handle(message: mqstore.Record) -> None:
+            consumer.ack(message)
+            found.append(message.body)
+
         with pytest.raises(DamageError):
-            for message in consumer:
-                consumer.ack(message)
-                found.append(message.body)
+            consume(consumer, handle)
         assert found == [b"%d" % number for number in range(DAMAGED)]
         assert store.committed_offset("g", "T", 0) == DAMAGED
         assert consumer.lost == 0

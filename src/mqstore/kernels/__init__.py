@@ -66,7 +66,7 @@ def _refuse_stale(module: ModuleType) -> None:
     if wanted in (None, found):
         return
     build = directory.parents[2] / "setup.py"
-    command = f"cd {build.parent} && {sys.executable} setup.py build_ext --inplace"
+    command = f"cd {build.parent} && {sys.executable} setup.py build_ext -i"
     raise ImportError(
         f"the compiled kernels {module.__file__} were built from other sources ({found}) than those beside them "
         f"({wanted}); build them anew: {command if build.exists() else 'install mqstore again'}; "
