@@ -26,6 +26,7 @@ from mqstore.store.statistics import TopicCounts
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
+_GATHER_S = 0.001
 
 MAX_QUEUE_OFFSET = (1 << 63) // QUEUE_UNIT_SIZE - 1
 """The last queue offset whose unit has a place that a 64-bit position can name."""
@@ -175,13 +176,19 @@ def delay_array(table: Mapping[int, int]) -> memoryview:
 
 
 class DispatchService:
-    """The thread that keeps dispatch at the heels of the log."""
+    """The thread that keeps dispatch at the heels of the log.
+
+    Unless somebody waits for it, it lets a moment pass when it is woken: a round costs as much Python for one message
+    as for many, and takes the interpreter from those who put.
+    """
 
     def __init__(self, dispatcher: Dispatcher, end_offset: Callable[[], int]) -> None:
         self._dispatcher = dispatcher
         self._end_offset = end_offset
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._progress = threading.Condition()
+        self._waiting = 0
         self._stopping = False
         self._ended = False
         self._attempts = 0
@@ -223,7 +230,14 @@ class DispatchService:
 
     def _wait(self, is_over: Callable[[], bool], end: int, timeout_s: float | None) -> bool:
         with self._progress:
-            self._progress.wait_for(lambda: is_over() or self._ended, timeout_s)
+            self._waiting += 1
+            self._hurry.set()
+            try:
+                self._progress.wait_for(lambda: is_over() or self._ended, timeout_s)
+            finally:
+                self._waiting -= 1
+                if not (self._waiting or self._stopping):
+                    self._hurry.clear()
             if self._ended and self._dispatcher.offset < end:
                 raise errors.StoreClosedError(
                     "the store was closed before all was dispatched",
@@ -234,7 +248,9 @@ class DispatchService:
 
     def stop(self) -> bool:
         """Dispatch what is left and end the thread; False when something could not be dispatched."""
-        self._stopping = True
+        with self._progress:
+            self._stopping = True
+            self._hurry.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -263,6 +279,7 @@ class DispatchService:
                 self._wake.wait(_RETRY_S)
             elif self._dispatcher.offset >= self._end_offset():
                 self._wake.wait()
+                self._hurry.wait(_GATHER_S)
 
     def _catch_up(self) -> bool:
         try:
