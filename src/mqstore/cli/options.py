@@ -53,13 +53,13 @@ EndOption = Annotated[str | None, typer.Option("--end", "-e", help="Stored at or
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[#T ](\d\d:\d\d:\d\d)(?:[:.](\d{1,3}))?)?Z?")
 
 
-_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[\d+, *\d+, *\d+\]|yarn|(spark|k8s|mesos)://.+")
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[\d+, *\d+, *\d+\]|yarn|(spark|k8s|mesos|sc)://.+")
 
 
 def check_master(master: str) -> str:
     """``master``, if Spark can make sense of it; otherwise a UsageError, where Spark would print pages."""
     if _MASTER.fullmatch(master) is None:
-        expected = "local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        expected = "local[N], spark://HOST:PORT, yarn, k8s://HOST:PORT or sc://HOST:PORT"
         raise errors.UsageError("not the master of a Spark cluster", found=repr(master), expected=expected)
     return master
 

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from mqstore.errors import MqstoreError
 
@@ -78,16 +80,23 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
     working directory.
 
     Args:
-        master: where to run: ``local[N]`` in this process on N cores, or the URL of a cluster.
+        master: where to run: ``local[N]`` in this process on N cores, the URL of a cluster, or ``sc://host:port`` of
+            a server of Spark Connect, which makes the formats known to it.
         app_name: the name that Spark shows.
         conf: further Spark settings, which win over ours, as ``**{"spark.sql.shuffle.partitions": 4}``.
 
     A session that this process already has is returned, with the settings that can still be changed.
 
     Sets ``JAVA_HOME`` and, where they are missing, ``PYSPARK_PYTHON`` and ``SPARK_LOCAL_IP`` in the environment of
-    this process. Raises :class:`SparkUnavailableError` when pyspark or Java is missing or does not start.
+    this process, but for Spark Connect, which needs no Java here.
+
+    Raises:
+        SparkUnavailableError: pyspark, Java or what Spark Connect needs is missing; Spark does not start; no server
+            answers at the URL; this process has a session of the other kind.
     """
     _require_pyspark()
+    if master.startswith("sc://"):
+        return _remote_session(master, app_name, conf)
     os.environ.update(environment(master))
 
     from pyspark.errors import PySparkRuntimeError
@@ -104,6 +113,52 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
             path=os.environ["JAVA_HOME"],
             hint="what Java printed above says why; a JAVA_HOME of your own is taken if its java is 17 or newer",
         ) from error
+
+
+def _remote_session(url: str, app_name: str, conf: dict[str, object]) -> SparkSession:
+    """A session on a server of Spark Connect, which knows the formats."""
+    missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _is_installed(name)]
+    if missing:
+        raise SparkUnavailableError(
+            "what Spark Connect needs is not installed",
+            found=f"no {', '.join(missing)}",
+            hint="pip install 'mqstore[connect]'",
+        )
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    import mqstore.spark
+
+    builder = SparkSession.Builder().remote(url).appName(app_name)
+    for name, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        builder = builder.config(name, _text(value))
+    try:
+        _knock(url)
+        session = builder.getOrCreate()
+        mqstore.spark.register(session)
+    except (PySparkException, OSError) as error:
+        raise SparkUnavailableError(
+            f"no session of Spark Connect at {url}: {error}",
+            hint="is a server there, with Spark 4.3? A process that has a Spark session of another kind must stop it "
+            "first",
+        ) from error
+    return session
+
+
+def _knock(url: str) -> None:
+    """See that somebody listens: pyspark itself would try for ten minutes."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    address = urlsplit("//" + DefaultChannelBuilder(url).endpoint)
+    socket.create_connection((address.hostname or "", address.port or 0), PROBE_TIMEOUT_S).close()
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # no parent of that name
+        return False
 
 
 def environment(master: str = "local[2]") -> dict[str, str]:
@@ -218,13 +273,16 @@ def _settings(conf: dict[str, object]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    for name, value in conf.items():
-        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    settings.update((name, _text(value)) for name, value in conf.items())
     quiet = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     options = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j2.configurationFile" not in options:
         settings["spark.driver.extraJavaOptions"] = f"{options} {quiet}".strip()
     return settings
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _require_pyspark() -> None:
