@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 
 _ROWS_AT_A_TIME: Final = 1024
 _BUFFER_BYTES: Final = 8 << 20
+_READ_BUFFER_BYTES: Final = 1 << 20
 
 QueueKey = tuple[str, int]
 
@@ -210,8 +211,9 @@ class _Work(NamedTuple):
         import pyarrow.parquet as pq
 
         level = max(parse_delay_levels(self.config.message_delay_level or DEFAULT_DELAY_LEVELS))
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_A_TIME):
+        # Page by page: read at once, a row group would be in memory as a whole.
+        with pq.ParquetFile(path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False) as file:
+            for batch in file.iter_batches(_rows_at_a_time(file.metadata), use_threads=False):
                 for row in batch.to_pylist():
                     stored_ms = load_input.store_time_of(row)
                     message, queue_id = load_input.message_of(row, self.config)
@@ -238,6 +240,13 @@ class _Work(NamedTuple):
                 group, size = [], 0
         if group:
             yield _encode(group, size, position, queues)
+
+
+def _rows_at_a_time(metadata: Any) -> int:
+    """So few rows that they take about as much memory as records that are written together."""
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    rows: int = _BUFFER_BYTES * metadata.num_rows // max(1, size)
+    return max(1, min(_ROWS_AT_A_TIME, rows))
 
 
 def _encode(group: list[tuple[Pending, int]], size: int, position: int, queues: dict[QueueKey, int]) -> memoryview:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from mqstore.spark.jobs import outputs
 
-_PENDING_BYTES: Final = 64 << 20
+# A worker takes about 150 MiB before it does anything, and writing as much again as is pending.
+_PENDING_BYTES: Final = 24 << 20
 _OPEN_FILES: Final = 64
 
 
