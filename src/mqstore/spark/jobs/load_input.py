@@ -27,7 +27,7 @@ NAMES: Final = (
     "properties",
     "body",
 )
-"""Every column that there may be, in the order in which rows are compared: first by time, last by a digest of the body."""
+"""Every column, in the order in which rows are compared: by time first, by a digest of the body last."""
 
 _DIGEST: Final = "bodyDigest"
 _NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "string")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from mqstore.spark.jobs import outputs
 
 # A worker takes about 150 MiB before it does anything, and writing as much again as is pending.
-_PENDING_BYTES: Final = 24 << 20
+_PENDING_BYTES: Final = 16 << 20
 _OPEN_FILES: Final = 64
 
 
