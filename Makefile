@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed ## The tour: a broker's store, real flights in, Spark, answers, a picture (about 3 minutes)
+demo: $(VENV)/.installed ## The tour: a broker's store, real flights in, Spark, answers, a picture (about 2 minutes, after set-up)
 	@$(BIN)/mqstore demo --output demo-out
 
 test: $(VENV)/.installed ## Run all tests; TESTS=tests/layout runs some
