@@ -10,6 +10,7 @@ from typing import Any
 import mqstore
 from mqstore import Message, Store
 from mqstore.findings import Finding
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.store.check import check_store
 
 SMALL: dict[str, Any] = {
@@ -114,6 +115,12 @@ def flip(store: Path, physical_offset: int) -> None:
     path = log_file(store, physical_offset - physical_offset % 4096)
     position = physical_offset % 4096
     overwrite(path, position, bytes([path.read_bytes()[position] ^ 0x55]))
+
+
+def flip_bit(file: Path, unit: int, bit: int) -> None:
+    """Flip one bit of a unit of a queue file; done again, it is right again."""
+    position = unit * QUEUE_UNIT_SIZE + bit // 8
+    overwrite(file, position, bytes([file.read_bytes()[position] ^ 1 << bit % 8]))
 
 
 def put_dispatched(store: mqstore.Store, *messages: mqstore.Message) -> list[mqstore.PutResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 import mqstore
 from mqstore import Message
 from mqstore.layout import constants as c
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from store.consuming import bodies, open_wide
-from store.support import findings, open_small
+from store.support import findings, flip_bit, log_file, open_small, overwrite, queue_file
 
 NOW = 1_800_000_000_000
 
@@ -96,3 +98,82 @@ def test_one_that_cannot_be_delivered_holds_up_no_other(
         assert store.deliver_due(2 * NOW) == 2
         assert bodies(store, "t") == [b"after it", b"other level"]
         assert "cannot be delivered" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def with_delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five delayed messages among others; their records have sizes that one flipped bit can confuse."""
+    path = tmp_path_factory.mktemp("delayed") / "s"
+    with open_wide(path, schedule_message_enable=False) as store:
+        for number in range(5):
+            store.put(Message("other", b"x" * 50, queue_id=0))
+            store.put(Message("orders", b"%d" % number, queue_id=0, delay_level=2))
+    return path
+
+
+@pytest.mark.parametrize("damaged", [0, 2, 4])
+def test_no_bit_of_a_unit_loses_a_delayed_message_or_brings_it_early(
+    with_delayed: Path, tmp_path: Path, damaged: int, caplog: Any
+) -> None:
+    """The log is sound: each message comes once, in order, and never before its time."""
+    path = tmp_path / "s"
+    shutil.copytree(with_delayed, path)
+    with mqstore.inspect(path) as view:
+        due = [one.store_timestamp_ms + 5000 for one in view.get(c.SCHEDULE_TOPIC, 1).messages]
+    file = queue_file(path, c.SCHEDULE_TOPIC, 1)
+    with open_wide(path, schedule_message_enable=False) as store:
+        for bit in range(QUEUE_UNIT_SIZE * 8):
+            begin = store.max_offset("orders", 0)
+            flip_bit(file, damaged, bit)
+            store._engine.settings.delay_offsets[2] = 0
+            for number in (damaged, 4):
+                store.deliver_due(due[number] - 1)
+                store.wait_dispatched()
+                early = [one.body for one in store.get("orders", 0, begin).messages]
+                assert early == [b"%d" % one for one in range(5) if due[one] < due[number]], bit
+            assert store.deliver_due(due[4]) + len(early) == 5, bit
+            store.wait_dispatched()
+            assert [one.body for one in store.get("orders", 0, begin).messages] == [b"%d" % one for one in range(5)]
+            flip_bit(file, damaged, bit)
+    assert caplog.text == ""
+
+
+def test_damaged_delayed_units_are_searched_for_once_and_only_records_that_are_gone_are_passed_over(
+    with_delayed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(with_delayed, path)
+    with mqstore.inspect(path) as view:
+        gone = view.get(c.SCHEDULE_TOPIC, 1).messages[2]
+    with open_wide(path, schedule_message_enable=False) as store:
+        overwrite(queue_file(path, c.SCHEDULE_TOPIC, 1), QUEUE_UNIT_SIZE, bytes(4 * QUEUE_UNIT_SIZE))
+        overwrite(log_file(path), gone.physical_offset + 4, b"gone")
+        starts = []
+        scan = store.log.scan
+
+        def noted(start: int, end: int, **options: Any) -> Any:
+            starts.append(start)
+            return scan(start, end, **options)
+
+        monkeypatch.setattr(store.log, "scan", noted)
+        assert store._engine.schedule.deliver_due(2 * NOW) == 4
+        monkeypatch.undo()
+        assert len([one for one in starts if one < gone.physical_offset]) == 1  # the others are the dispatcher's
+        assert bodies(store, "orders") == [b"0", b"1", b"3", b"4"]
+        assert caplog.text.count("cannot be delivered: its record is damaged or gone") == 1
+
+
+def test_units_that_fill_a_gap_are_no_delayed_messages(tmp_path: Path, caplog: Any) -> None:
+    """Where records are lost, units repeat the one before: that message is not delivered again."""
+    with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
+        for number in range(4):
+            store.put(Message("orders", b"%d" % number, queue_id=0, delay_level=1))
+        store.wait_dispatched()
+        file = queue_file(store.path, c.SCHEDULE_TOPIC, 0)
+        lost = store.get(c.SCHEDULE_TOPIC, 0).messages[1:3]
+        for number, record in enumerate(lost, 1):
+            overwrite(log_file(store.path), record.physical_offset + 4, b"gone")
+            overwrite(file, number * QUEUE_UNIT_SIZE, file.read_bytes()[:QUEUE_UNIT_SIZE])
+        assert store.deliver_due(2 * NOW) == 2
+        assert bodies(store, "orders") == [b"0", b"3"]
+    assert "cannot be delivered" not in caplog.text

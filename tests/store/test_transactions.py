@@ -13,10 +13,11 @@ import pytest
 import mqstore
 from mqstore import DiskFullError, Message, TransactionState, UsageError
 from mqstore.layout import constants as c
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.transactions import CHECK_GROUP
 from store.consuming import bodies, open_wide
-from store.support import findings, log_file, overwrite
+from store.support import findings, flip_bit, log_file, overwrite, queue_file
 
 NOW = 1_800_000_000_000
 
@@ -199,6 +200,78 @@ def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(
         assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == 0
     assert [one.getMessage() for one in caplog.records if "half message 0 is damaged" in one.getMessage()][1:] == []
     assert "half message 0 is damaged" in caplog.text
+
+
+def leave_transactions(path: Path) -> None:
+    """Numbers 0 to 4: the second rolled back, the last left open, the others committed."""
+    with open_wide(path) as store:
+        open_ones = [store.transaction("shop", Message("orders", b"%d" % number, queue_id=0)) for number in range(5)]
+        for number, transaction in enumerate(open_ones[:4]):
+            transaction.rollback() if number == 1 else transaction.commit()
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 3])
+def test_no_bit_of_a_unit_reopens_a_closed_transaction_or_hides_an_open_one(
+    tmp_path: Path, damaged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_transactions(tmp_path / "s")
+    with open_wide(tmp_path / "s") as store:
+        transactions = store.transactions
+        for bit in range(QUEUE_UNIT_SIZE * 8):
+            for topic in (c.OP_HALF_TOPIC, c.HALF_TOPIC):
+                flip_bit(queue_file(store.path, topic), damaged, bit)
+            transactions._closed_by.clear()
+            transactions._ops_read_to = 0
+            transactions._read_ops()
+            assert transactions._closed_by == {number: number for number in range(4)}, bit
+            half = transactions._half_at(damaged)
+            assert half is not None
+            assert half.body == b"%d" % damaged, bit
+            for topic in (c.OP_HALF_TOPIC, c.HALF_TOPIC):
+                flip_bit(queue_file(store.path, topic), damaged, bit)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("bit", [0, 40, 60, 90])
+def test_transactions_go_on_when_units_of_their_queues_are_damaged(tmp_path: Path, bit: int) -> None:
+    leave_transactions(tmp_path / "s")
+    for topic, unit in ((c.OP_HALF_TOPIC, 1), (c.HALF_TOPIC, 4)):
+        flip_bit(queue_file(tmp_path / "s", topic), unit, bit)
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        with store.transaction("shop", Message("orders", b"new", queue_id=0)):
+            pass
+        asked: list[bytes] = []
+
+        def commit(half: mqstore.Record) -> TransactionState:
+            asked.append(half.body)
+            return TransactionState.COMMIT
+
+        store.transactions.set_checker("shop", commit)
+        assert store.transactions.check(NOW * 2) == 1
+        assert asked == [b"4"]
+        assert bodies(store, "orders") == [b"0", b"2", b"3", b"new", b"4"]
+
+
+def test_a_half_message_whose_closing_record_is_gone_is_asked_about_again_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_transactions(tmp_path / "s")
+    with mqstore.inspect(tmp_path / "s") as view:
+        closing = view.get(c.OP_HALF_TOPIC, 0).messages[1]
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        overwrite(log_file(store.path), closing.physical_offset + 4, b"gone")
+        asked: list[bytes] = []
+
+        def roll_back(half: mqstore.Record) -> TransactionState:
+            asked.append(half.body)
+            return TransactionState.ROLLBACK
+
+        store.transactions.set_checker("shop", roll_back)
+        assert [store.transactions.check(NOW * 2) for _ in range(2)] == [2, 0]
+        assert asked == [b"1", b"4"]
+        with store.transaction("shop", Message("orders", b"new", queue_id=0)):
+            pass
+    assert caplog.text.count("damaged or gone: they may be asked about again") == 1
 
 
 def test_closing_waits_for_one_question_and_not_for_all(tmp_path: Path) -> None:

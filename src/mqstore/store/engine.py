@@ -40,6 +40,7 @@ from mqstore.store.index_writer import IndexWriter
 from mqstore.store.latency import PutLatency
 from mqstore.store.log_places import configured_places, save_places
 from mqstore.store.log_reader import LogReader
+from mqstore.store.log_units import LogUnits
 from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
@@ -248,8 +249,9 @@ class Engine:
             self.latency,
             self.multi_dispatch,
         )
+        self.log_units = LogUnits(self.log, self.delay_table, lambda: self.dispatcher.offset)
         self.schedule = ScheduleService(
-            self.log, self.queues, self.settings, self.putting, config.store_host, self.delay_table
+            self.log_units, self.queues, self.settings, self.putting, config.store_host, self.delay_table
         )
         self.expiry = Expiry(
             self.directories,

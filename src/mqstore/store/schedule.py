@@ -15,12 +15,13 @@ from collections.abc import Mapping
 
 from mqstore import errors
 from mqstore.layout import constants as c
+from mqstore.layout.delay import delay_level, deliver_timestamp
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record, record_size
 from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import Pending
 from mqstore.store.consume_queue import ConsumeQueue
-from mqstore.store.log_reader import LogReader
+from mqstore.store.log_units import LogUnits
 from mqstore.store.paths import is_legal_topic
 from mqstore.store.putting import Putting
 from mqstore.store.queue_table import QueueTable
@@ -38,7 +39,7 @@ class ScheduleService(PeriodicThread):
 
     def __init__(
         self,
-        log: LogReader,
+        units: LogUnits,
         queues: QueueTable,
         settings: Settings,
         putting: Putting,
@@ -47,13 +48,14 @@ class ScheduleService(PeriodicThread):
     ) -> None:
         failing = "delivering delayed messages failed, trying again"
         super().__init__("mqstore-schedule", _TICK_S, self._deliver_what_is_due, _log, failing, retry_s=_RETRY_S)
-        self._log = log
+        self._units = units
         self._queues = queues
         self._settings = settings
         self._putting = putting
         self._store_host = store_host
         self._delay_table = delay_table
         self._guard = threading.Lock()
+        self._waiting: dict[int, tuple[int, QueueUnit, int]] = {}  # by level: its next message, and when that is due
 
     def _deliver_what_is_due(self) -> None:
         self.deliver_due(time.time_ns() // 1_000_000)
@@ -65,7 +67,8 @@ class ScheduleService(PeriodicThread):
             DiskFullError, NotWritableError: the log took no message; what was delivered before is noted.
             CorruptFileError, StoreIOError: a level could not be read; the others were delivered all the same.
 
-        A message whose record is damaged or gone is passed over, with a warning to the log: no attempt can deliver it.
+        A damaged unit loses no message: its record is looked for in the log. One whose record is damaged or gone is
+        passed over, with a warning to the log: no attempt can deliver it.
         """
         delivered, failure = 0, None
         with self._guard:
@@ -91,22 +94,38 @@ class ScheduleService(PeriodicThread):
                 if offset < queue.min_offset:
                     break  # expired just now
                 raise missing_file(queue, offset)
+            if self._waiting.get(level, ())[:2] == (offset, unit) and self._waiting[level][2] > now_ms:
+                break
+            record = self._units.record_of(queue, offset)
             # A due time further away than the whole delay comes from another table of levels, or from another clock
             # than the one by which the newest record was stored, which never goes back.
             furthest_ms = max(now_ms, self._putting.last_timestamp_ms) + delay_ms
-            due_ms = now_ms if unit.tags_code > furthest_ms else unit.tags_code
-            if due_ms > now_ms:
+            due_ms = now_ms if record is None else self._due_ms(record, unit)
+            if now_ms < due_ms <= furthest_ms:
+                self._waiting[level] = (offset, unit, due_ms)
                 break
-            delivered += self._deliver(queue, offset, unit)
+            delivered += self._deliver(queue, offset, record)
             offset += 1
             self._settings.set_delay_offset(level, offset)
         if offset != saved and not delivered:
             self._settings.set_delay_offset(level, offset)
         return delivered
 
-    def _deliver(self, queue: ConsumeQueue, offset: int, unit: QueueUnit) -> bool:
+    def _due_ms(self, record: Record, unit: QueueUnit) -> int:
+        """When ``record`` is due by its unit, which no checksum covers; by the record itself if that cannot be.
+
+        Whatever the table of levels was, a delay is whole seconds, and no flipped bit makes it whole seconds again.
+        """
+        level = delay_level(record.properties.get(c.PROPERTY_DELAY), self._delay_table)
+        waits_ms = unit.tags_code - record.store_timestamp_ms
+        if level and (waits_ms < 0 or waits_ms % 1000):
+            return deliver_timestamp(level, record.store_timestamp_ms, self._delay_table)
+        return unit.tags_code
+
+    def _deliver(self, queue: ConsumeQueue, offset: int, record: Record | None) -> bool:
         """Put the message at ``offset`` into its real queue; False for what cannot be delivered by anybody."""
-        record = self._log.record_at(unit.physical_offset, unit.size_bytes)
+        if record is None and self._units.is_filler(queue, offset):
+            return False
         target = None if record is None else real_target(record)
         if record is None or target is None:
             _log.warning(

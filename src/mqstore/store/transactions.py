@@ -258,15 +258,53 @@ class Transactions(PeriodicThread):
         if self._ops_read_to < 0:
             self._ops_read_to = self._store.committed_offset(CHECK_GROUP, c.OP_HALF_TOPIC, 0) or 0
         while True:
-            result = self._store.get(c.OP_HALF_TOPIC, 0, self._ops_read_to, _READ)
-            for record in result.messages:
-                with self._ending:
-                    for part in record.body.split(b","):
-                        if part.strip().isdigit():
-                            self._closed_by.setdefault(int(part), record.queue_offset)
-            if result.next_offset == self._ops_read_to:
+            begin = self._ops_read_to
+            try:
+                result = self._store.get(c.OP_HALF_TOPIC, 0, begin, _READ)
+                records, first, end = result.messages, max(begin, result.min_offset), result.next_offset
+            except errors.DamageError:
+                records, first, end = [], begin, begin + 1
+            if end == begin:
                 return
-            self._ops_read_to = result.next_offset
+            given = {record.queue_offset for record in records}
+            missing = [offset for offset in range(first, end) if offset not in given]
+            found = (self._found_in_log(c.OP_HALF_TOPIC, offset) for offset in missing)
+            self._take_in([*records, *(record for record in found if record is not None)])
+            self._ops_read_to = end
+
+    def _take_in(self, entries: list[Record]) -> None:
+        with self._ending:
+            for entry in entries:
+                for part in entry.body.split(b","):
+                    if part.strip().isdigit():
+                        self._closed_by.setdefault(int(part), entry.queue_offset)
+
+    def _found_in_log(self, topic: str, offset: int) -> Record | None:
+        """A record that could not be got: units are derived, and what a damaged one hides may be sound in the log."""
+        queue = self._engine.queues.find(topic, 0)
+        if queue is None or offset < queue.min_offset:
+            return None
+        record = self._engine.log_units.record_of(queue, offset)
+        if record is None and topic == c.OP_HALF_TOPIC and not self._engine.log_units.is_filler(queue, offset):
+            _log.error(
+                "the record that closed half messages, %d of %s, is damaged or gone: they may be asked about again",
+                offset,
+                topic,
+            )
+        return record
+
+    def _half_at(self, offset: int) -> Record | None:
+        """The half message at ``offset``; None when it has expired or never was. Raises DamageError as ``get``."""
+        try:
+            messages = self._store.get(c.HALF_TOPIC, 0, offset, 1).messages
+        except errors.DamageError:
+            half = self._found_in_log(c.HALF_TOPIC, offset)
+            if half is None:
+                raise
+            return half
+        if messages and messages[0].queue_offset == offset:
+            return messages[0]
+        return self._found_in_log(c.HALF_TOPIC, offset)
 
     def _ask_if_readable(self, offset: int, now_ms: int) -> bool | None:
         """As :meth:`_ask`; a half message that is damaged stays open, and keeps nobody from asking about the others."""
@@ -284,10 +322,9 @@ class Transactions(PeriodicThread):
         One that nobody can decide yet is put once more with a higher count, and the present one closed in its favour,
         so that the queue's beginning can move on.
         """
-        messages = self._store.get(c.HALF_TOPIC, 0, offset, 1).messages
-        if not messages or messages[0].queue_offset != offset:
+        half = self._half_at(offset)
+        if half is None:
             return True  # expired
-        half = messages[0]
         if real_target(half) is None:
             _log.warning("message %d of the half topic does not say where it is meant for: passing over it", offset)
             return True
