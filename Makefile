@@ -40,7 +40,7 @@ bench-curves: $(VENV)/.installed ## Measure how costs grow beside the real store
 bench-pieces: $(VENV)/.installed ## Measure the pieces of single calls (about a minute)
 	@$(BIN)/python bench/pieces.py
 
-bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 15 minutes)
+bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 10 minutes)
 	@$(BIN)/python bench/spark.py
 
 bench-spark-memory: $(VENV)/.installed ## Measure the memory of the Spark jobs, 10 GiB too (25 GB of disk, about 10 minutes)

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -128,8 +129,8 @@ def make_store(path: Path, body_bytes: int, log_bytes: int) -> int:
     return done
 
 
-def measure(work: Path, body_bytes: int, log_gib: float, cores: int) -> dict[str, Any]:
-    """All jobs on one store."""
+def measure(work: Path, body_bytes: int, log_gib: float, cores: int, chosen: str) -> dict[str, Any]:
+    """The jobs whose names match ``chosen``, on one store."""
     store = work / "store"
     messages = make_store(store, body_bytes, int(log_gib * 2**30))
     spark: Any = mqstore.spark.session(f"local[{cores}]", "memory", **{"spark.driver.memory": DRIVER_MEMORY})
@@ -154,6 +155,8 @@ def measure(work: Path, body_bytes: int, log_gib: float, cores: int) -> dict[str
     rows = {}
     try:
         for name, run in works.items():
+            if re.match(chosen, name) is None:
+                continue
             with Peaks() as peaks:
                 started = time.perf_counter()
                 run()
@@ -174,8 +177,9 @@ def write(cases: dict[str, Any]) -> None:
     lines = [
         "# Memory of the Spark jobs",
         "",
-        f"{machine()}. The most resident memory in MiB that each kind of process had (`make bench-spark-memory`); the",
-        f"driver's Java was allowed {DRIVER_MEMORY} of heap.",
+        f"{machine()}.",
+        "The most resident memory in MiB that each kind of process had (`make bench-spark-memory`);",
+        f"Java was allowed {DRIVER_MEMORY} of heap.",
         "",
         "| log | job | seconds | a Python worker | Java | driver's Python |",
         "|---|---|---:|---:|---:|---:|",
@@ -193,6 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", metavar="BODY:GIB")
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--jobs", default="", help="a regular expression: only the jobs whose names it matches")
     parser.add_argument("--directory", type=Path, help="where to put the data; left out: a temporary directory")
     arguments = parser.parse_args()
     results = RESULTS / "spark-memory.json"
@@ -200,7 +205,7 @@ def main() -> None:
     for case in arguments.case or ["1024:1", "1048576:1", "1024:10"]:
         body_bytes, _, gib = case.partition(":")
         with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-            cases[case] = measure(Path(directory), int(body_bytes), float(gib), arguments.cores)
+            cases[case] = measure(Path(directory), int(body_bytes), float(gib), arguments.cores, arguments.jobs)
         write(cases)
 
 

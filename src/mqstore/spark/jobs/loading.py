@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ROWS_AT_A_TIME: Final = 1024
-_BUFFER_BYTES: Final = 8 << 20
+_BUFFER_BYTES: Final = 4 << 20
 _READ_BUFFER_BYTES: Final = 1 << 20
 
 QueueKey = tuple[str, int]
