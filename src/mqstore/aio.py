@@ -49,7 +49,9 @@ async def _call(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: An
 def _submit(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any, **named: Any) -> Future[T]:
     try:
         return pool.submit(work, *arguments, **named)
-    except RuntimeError:  # the pool is shut down: that is what closing does
+    except RuntimeError as error:
+        if "after" not in str(error):  # else the pool or the interpreter is shut down
+            raise errors.no_thread("mqstore-aio", error) from error
         raise errors.StoreClosedError("the store or consumer is closed", hint="open it again") from None
 
 
@@ -60,6 +62,12 @@ async def _opened(opening: Future[C]) -> C:
     except asyncio.CancelledError:
         opening.add_done_callback(_close_result)
         raise
+
+
+def _look_at(taking: asyncio.Future[Record]) -> None:
+    """Whoever waited may have been cancelled, and asyncio reports errors that nobody has looked at."""
+    if not taking.cancelled():
+        taking.exception()
 
 
 def _close_result(opening: Future[C]) -> None:
@@ -173,6 +181,11 @@ class AsyncConsumer:
         self._consumer = consumer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mqstore-aio-consume")
         self._taking: asyncio.Future[Record] | None = None
+        try:
+            _submit(self._thread, int)  # a thread that could not be started later would lose the message it was to take
+        except errors.MqstoreError:
+            consumer.close()
+            raise
 
     async def get(self, timeout_s: float | None = None) -> Record:
         """The next message; TimeoutError when none came in ``timeout_s`` seconds, None is for ever.
@@ -186,6 +199,7 @@ class AsyncConsumer:
         while True:
             if self._taking is None:
                 self._taking = asyncio.wrap_future(_submit(self._thread, self._consumer.get, True, _SLICE_S))
+                self._taking.add_done_callback(_look_at)
             taking = self._taking
             done, _ = await asyncio.wait({taking}, timeout=None if deadline is None else max(0, deadline - loop.time()))
             if not done:
@@ -226,8 +240,6 @@ class AsyncConsumer:
         taking = self._taking
         if taking is not None:
             await asyncio.wait({taking})
-            if not taking.cancelled():
-                taking.exception()  # looked at, so that asyncio does not report it
         self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncConsumer:

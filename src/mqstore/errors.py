@@ -32,8 +32,11 @@ Example::
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -160,11 +163,37 @@ class StoreIOError(MqstoreError, OSError):
     """The operating system refused an operation on a file of the store."""
 
 
+HINT_MEMORY = "raise the limit of address space (ulimit -v) or the memory of the container, or ask for less"
 HINT_DOUBLE = "compare the two files and move the one away that is blank or older"
 HINT_FOREIGN = "something lies at this path that no store puts there: move it away"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FOREIGN = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.ESPIPE, errno.ENXIO})
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start ``thread``; StoreIOError where the system has none to give, which Python tells by a bare RuntimeError."""
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError) as error:
+        raise no_thread(thread.name, error) from error
+
+
+def no_thread(name: str, error: BaseException) -> StoreIOError:
+    """The error for ``error``, with which the start of a thread has failed."""
+    return StoreIOError(
+        f"could not start thread {name}: {error}",
+        hint="raise the limit of threads (ulimit -u, the container's pids) or of address space (ulimit -v)",
+    )
+
+
+@contextlib.contextmanager
+def naming_the_limit(action: str, path: object) -> Iterator[None]:
+    """Within this block memory that cannot be had is a StoreIOError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise StoreIOError(f"not enough memory to {action}", path=str(path), hint=HINT_MEMORY) from error
 
 
 def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> MqstoreError:

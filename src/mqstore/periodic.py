@@ -6,6 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from mqstore import errors
+
 
 class PeriodicThread:
     """Does ``work`` every ``interval_s`` seconds. A failure is logged once, and the work is tried again.
@@ -32,8 +34,8 @@ class PeriodicThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin; the work is first done when the interval is over."""
-        self._thread.start()
+        """Begin; the work is first done when the interval is over. StoreIOError when there is no thread to be had."""
+        errors.start_thread(self._thread)
 
     def stop(self) -> None:
         """End the thread when the work at hand is done. May be called again, and before it was started."""

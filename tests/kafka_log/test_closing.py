@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_log.support import open_small
-from mqstore import DiskFullError
+from mqstore import DiskFullError, StoreIOError
 from mqstore.files import durable
 from mqstore.kafka import KafkaMessage
 from mqstore.kafka.partition_log import PartitionLog
@@ -46,7 +46,7 @@ def test_an_interrupted_close(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_open_without_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         refuse_to_start(patch, THREAD)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(StoreIOError, match="can't start new thread"):
             open_small(path)
     assert ours() == []
     put_again(path)

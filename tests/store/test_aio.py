@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,18 @@ from typing import Any
 
 import pytest
 
-from mqstore import Message, MessageIllegalError, PutResult, StoreClosedError, StoreLockedError, UsageError, aio
+from mqstore import (
+    Message,
+    MessageIllegalError,
+    PutResult,
+    StoreClosedError,
+    StoreIOError,
+    StoreLockedError,
+    UsageError,
+    aio,
+)
 from store.support import SMALL, findings
+from store.threads import refuse_to_start
 
 WIDE: dict[str, Any] = {**SMALL, "mapped_file_size_commit_log": 65536, "mapped_file_size_consume_queue": 2000}
 
@@ -160,6 +171,7 @@ def test_after_closing_everything_says_so(tmp_path: Path) -> None:
 def test_the_interpreter_ends_though_a_get_was_never_answered(tmp_path: Path) -> None:
     program = f"""
 import asyncio
+import gc
 from mqstore import aio
 
 async def main():
@@ -176,3 +188,52 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "none\n"), done.stderr
+
+
+def test_cancelled_gets_and_a_close_meanwhile_make_no_noise(tmp_path: Path) -> None:
+    """What no task has looked at, asyncio would report when it is thrown away."""
+    told: list[str] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(str(context["message"])))
+        async with await aio.open(tmp_path / "s", **WIDE) as store:
+            consumer = await store.consumer("g", "t")
+            for _ in range(3):
+                waiting = asyncio.create_task(consumer.get())
+                await asyncio.sleep(0)
+                waiting.cancel()
+                assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], asyncio.CancelledError)
+            assert consumer._taking is not None
+            await asyncio.wait({consumer._taking})  # it has found nothing, and nobody asks
+            consumer._taking = None
+            gc.collect()
+            await store.put(Message("t", b"after"))
+            assert (await consumer.get(30)).body == b"after"
+            waiting = asyncio.create_task(consumer.get())
+            await asyncio.sleep(0)
+        with pytest.raises(StoreClosedError):
+            await waiting
+        await consumer.close()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    gc.collect()
+    assert told == []
+
+
+def test_a_consumer_without_a_thread_is_an_error_that_leaves_no_member_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with await aio.open(tmp_path / "s", **WIDE) as store:
+            await store.put(Message("t", b"1"))
+            await store.wait_dispatched()
+            with monkeypatch.context() as patch:
+                refuse_to_start(patch, "mqstore-aio-consume_0")
+                with pytest.raises(StoreIOError, match="could not start thread"):
+                    await store.consumer("g", "t")
+            async with await store.consumer("g", "t") as consumer:
+                assert (await consumer.get(30)).body == b"1"
+
+    asyncio.run(main())

@@ -59,7 +59,7 @@ def test_an_open_that_fails_leaves_neither_threads_nor_the_lock(
 ) -> None:
     with monkeypatch.context() as patch:
         refuse_to_start(patch, name)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(StoreIOError, match="can't start new thread"):
             open_small(tmp_path / "s", **ALL_SERVICES)
     assert ours() == []
     with open_small(tmp_path / "s") as store:

@@ -69,6 +69,48 @@ def test_five_hundred_queues_with_little(tmp_path: Path, limit: str) -> None:
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+NO_ROOM = """
+import resource, sys
+from pathlib import Path
+import mqstore
+from mqstore import Message
+
+path, hard = sys.argv[1], resource.getrlimit(resource.RLIMIT_AS)[1]
+with mqstore.open(path) as store:
+    store.put(Message("t", b"x", queue_id=0))
+failures = 0
+for mib in (0, 1, 2, 4, 6, 9, 12, 20):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for ask in (lambda: mqstore.open(path), lambda: mqstore.inspect(path)):
+        resource.setrlimit(resource.RLIMIT_AS, (used + (mib << 20), hard))
+        failure = opened = None
+        try:
+            opened = ask()
+            opened.scan().__next__()
+        except mqstore.StoreIOError as error:
+            failure = error
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        if opened is not None:
+            opened.close()
+        if failure is not None:
+            failures += 1
+            assert "ulimit -v" in str(failure.hint), (str(failure), failure.hint)
+    with mqstore.open(path) as store:
+        assert store.get("t").messages[0].body == b"x"
+assert failures
+print("done")
+"""
+
+
+def test_an_open_for_which_there_is_no_room_names_the_limit_and_lets_go_of_everything(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store"):
+        pass
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, str(tmp_path / "store")], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 MANY_QUEUES = """
 import os, resource, sys
 import mqstore

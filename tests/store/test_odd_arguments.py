@@ -17,6 +17,7 @@ from mqstore import (
     MessageIllegalError,
     StoreIOError,
     UsageError,
+    kafka,
 )
 from store.hostile import SIZES
 from store.support import open_small
@@ -133,3 +134,42 @@ def test_check_beside_the_writer_knows_of_queues_that_are_new(tmp_path: Path) ->
             running.put(Message(f"new{number}", b"2", queue_id=0))
             running.wait_dispatched()
             assert running.check() == []
+
+
+@pytest.mark.parametrize("odd", ["", "a\0b", "/tmp/\0", b"bytes", 3, None])
+def test_odd_paths_are_refused(store: Path, tmp_path: Path, odd: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: mqstore.open(odd),
+        lambda: mqstore.inspect(odd),
+        lambda: mqstore.rebuild(odd, tmp_path / "new"),
+        lambda: mqstore.truncate(odd, 0, tmp_path / "new"),
+        lambda: mqstore.truncate(store, 0, odd),
+        lambda: kafka.open(odd),
+        lambda: kafka.inspect(odd),
+    ]
+    if odd is not None:
+        calls.append(lambda: mqstore.rebuild(store, odd))
+    if isinstance(odd, str) and odd:
+        calls += [
+            lambda: mqstore.open(store, store_path_commit_log=odd),
+            lambda: mqstore.open(store, read_only_commit_log_store_paths=odd),
+            lambda: mqstore.inspect(store, store_path_commit_log=odd),
+            lambda: mqstore.StoreConfig.from_broker_conf(odd),
+        ]
+    for number, call in enumerate(calls):
+        with pytest.raises(UsageError):
+            pytest.fail(f"call {number} gave {call()}")
+
+
+@pytest.mark.parametrize("odd", [1e300, float("inf"), float("nan"), 10**400, -1, "1", True])
+def test_times_that_no_thread_can_wait_are_refused(store: Path, odd: Any) -> None:
+    with mqstore.open(store, **SIZES) as running, running.consumer("g", "new") as consumer:
+        calls: list[Callable[[], object]] = [
+            lambda: running.wait_dispatched(odd),
+            lambda: running.wait_arrival(0, odd),
+            lambda: running.consumer("g", "T", timeout_s=odd),
+            lambda: consumer.get(timeout_s=odd),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError):
+                call()

@@ -40,8 +40,8 @@ class Allocator:
         self._thread = threading.Thread(target=self._run, name="mqstore-allocate", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin. StoreIOError when there is no thread to be had."""
+        errors.start_thread(self._thread)
 
     def prepare(self, start: int) -> None:
         """Make the file that begins at ``start`` in the background."""

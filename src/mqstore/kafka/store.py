@@ -374,7 +374,7 @@ def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = Non
         UsageError: an unknown setting, or a value that cannot be meant; or the directory is a partition's, or a
             RocketMQ store.
         CorruptFileError: something that no crash explains; nothing was changed.
-        StoreIOError: no permission, or the device failed.
+        StoreIOError: no permission, the device failed, or there is no memory or no thread to be had.
     """
     given: object = config
     if given is not None and not isinstance(given, KafkaConfig):
@@ -383,7 +383,8 @@ def open_store(path: str | os.PathLike[str], *, config: KafkaConfig | None = Non
         config = KafkaConfig.from_mapping(settings)
     elif settings:
         raise errors.UsageError("give either config or single settings", found=sorted(settings))
-    return KafkaStore(path, config)
+    with errors.naming_the_limit("open the store", path):
+        return KafkaStore(path, config)
 
 
 def _each(logs: Iterable[PartitionLog], action: Callable[[PartitionLog], object]) -> errors.MqstoreError | None:

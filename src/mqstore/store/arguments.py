@@ -29,11 +29,20 @@ def check_whole(name: str, value: object, low: int, high: int) -> None:
         )
 
 
+def check_path(path: object) -> Path:
+    """A path or URL that was given; UsageError for what is none, or names nothing."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str) or not text:
+        raise errors.UsageError("the path names no directory", found=repr(path)[:80], hint="give the store's directory")
+    if "\0" in text:
+        raise errors.UsageError("a path holds a NUL character", found=repr(text)[:80])
+    if text in ("file:", "file://"):
+        raise errors.UsageError("the path names no directory", found=text, hint="give the store's directory")
+    return as_path(path)
+
+
 def check_store_path(path: object) -> Path:
     """The directory to run a store in; UsageError for what names none."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise errors.UsageError("the path names no directory", found=repr(path), hint="give the store's directory")
-    found = as_path(path)
+    found = check_path(path)
     if isinstance(found, RemotePath):
         raise errors.UsageError("a store runs in a local directory", found=found.url, hint="mqstore.inspect reads it")
     return found

@@ -246,6 +246,10 @@ class StoreConfig:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise errors.from_os_error(error, "read configuration", path) from error
+        except ValueError as error:  # a NUL in the path, or what is no text in the file
+            raise errors.UsageError(
+                "no configuration to be read", found=str(error), hint="give a broker.conf"
+            ) from None
         fields = {_camel(field.name): field for field in dataclasses.fields(cls)}
         settings: dict[str, Any] = {"expire_automatically": True}
         for key, value in parse_properties(text).items():

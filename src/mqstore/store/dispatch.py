@@ -196,8 +196,8 @@ class DispatchService:
         self._thread = threading.Thread(target=self._run, name="mqstore-dispatch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin. StoreIOError when there is no thread to be had."""
+        errors.start_thread(self._thread)
 
     def notify(self) -> None:
         """Something was appended."""

@@ -44,8 +44,8 @@ class FlushService:
         self._thread = threading.Thread(target=self._run, name="mqstore-flush", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin. StoreIOError when there is no thread to be had."""
+        errors.start_thread(self._thread)
 
     def wait_for(self, physical_offset: int) -> bool:
         """Wait until everything before ``physical_offset`` is on the device; False when that took too long.

@@ -48,6 +48,8 @@ def split_paths(text: str, setting: str) -> tuple[Path, ...]:
     Raises:
         UsageError: one is named twice, also through a link: every file in it would be there twice.
     """
+    if "\0" in text:
+        raise errors.UsageError(f"setting {setting} holds a NUL character", found=repr(text)[:80])
     names = [name.strip() for name in text.split(SEPARATOR)]
     paths = tuple(Path(name).absolute() for name in names if name)
     if not paths:

@@ -357,10 +357,10 @@ class _FileScan:
         while self.position < self._limit:
             base = self.position
             # Behind the limit lies at most the rest of one record: more is read only when one asks for it.
-            buffer = self._reader.read_file(
-                self._entry, base, want or min(self._options.chunk_bytes, self._limit - base)
-            )
-            columns = kernels.scan(buffer, 0, len(buffer), base, check_crc=self._options.check_crc)
+            size_bytes = want or min(self._options.chunk_bytes, self._limit - base)
+            with errors.naming_the_limit("read the log", self._entry.path):
+                buffer = self._reader.read_file(self._entry, base, size_bytes)
+                columns = kernels.scan(buffer, 0, len(buffer), base, check_crc=self._options.check_crc)
             columns = _starting_before(columns, self._limit - base)
             if columns.count:
                 self.position = base + columns.next_position

@@ -31,10 +31,11 @@ def open_store(
         NotAStoreError: the path is a file.
         UsageError: an unknown setting, or a value that cannot be meant; or the directory is Kafka's.
         CorruptFileError, CorruptRecordError: damage that no crash explains; the log was not changed.
-        StoreIOError: no permission, or the device failed.
+        StoreIOError: no permission, the device failed, or there is no memory or no thread to be had.
     """
     if config is None:
         config = StoreConfig.from_mapping(settings)
     elif settings:
         raise errors.UsageError("give either config or single settings", found=sorted(settings))
-    return Store(path, config, on_progress)
+    with errors.naming_the_limit("open the store", path):
+        return Store(path, config, on_progress)

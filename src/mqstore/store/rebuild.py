@@ -20,6 +20,7 @@ from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
+from mqstore.store.arguments import check_path
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.delay_levels import delay_levels_of
@@ -68,7 +69,7 @@ def rebuild(
         UsageError: both or neither of ``output`` and ``in_place``, or ``output`` is in use.
         NotAStoreError, StoreLockedError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
     """
-    root = Path(source)
+    root = check_path(source)
     check_is_store(StorePaths(root))
     if (output is None) != in_place:
         raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
@@ -83,7 +84,7 @@ def rebuild(
         target = paths.root
         _rebuild_in_place(paths, config, on_progress)
     else:
-        target = Path(output)
+        target = check_path(output)
         final = StorePaths(target).commit_log
 
         def note(loss: Loss) -> None:
@@ -114,13 +115,13 @@ def truncate(
         UsageError: no record starts or ends at ``end``, or ``output`` is in use.
         NotAStoreError, CorruptFileError, CorruptRecordError, StoreIOError, DiskFullError.
     """
-    paths = StorePaths(Path(source))
+    paths, target = StorePaths(check_path(source)), check_path(output)
     check_is_store(paths)
     started = time.monotonic()
     cut_at = check_cut(paths.commit_logs, end)
     config = _as_it_is(paths, StoreConfig())
-    _rebuild_copy(paths, Path(output), config, lambda log: cut_log(log, cut_at), on_progress)
-    return _result(Path(output), [], started)
+    _rebuild_copy(paths, target, config, lambda log: cut_log(log, cut_at), on_progress)
+    return _result(target, [], started)
 
 
 def _as_it_is(paths: StorePaths, config: StoreConfig) -> StoreConfig:

@@ -11,13 +11,13 @@ from types import TracebackType
 
 from mqstore import errors
 from mqstore.files.pool import FilePool
-from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.layout.record import Blank
 from mqstore.store import reading
+from mqstore.store.arguments import check_path
 from mqstore.store.checkpoint import load_checkpoint, load_dispatch_checkpoint
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.derived import MemoryQueue, build_queues, find_by_key
@@ -74,7 +74,7 @@ class StoreView(StoreReader):
             StoreIOError: it could not be read, or a directory of its log is missing.
             UsageError: the directories given leave out one that has files of the log.
         """
-        self.path = as_path(path)
+        self.path = check_path(path)
         check_is_store(StorePaths(self.path))
         given = given_places(self.path, store_path_commit_log, read_only_commit_log_store_paths)
         self.paths = StorePaths(self.path, given)
