@@ -28,7 +28,13 @@ def count_fewer(file: Path, fewer: int) -> int:
     """The header as it is before the last ``fewer`` entries are counted; how many it counts then."""
     data = bytearray(file.read_bytes())
     header = layout.decode_header(data[: layout.INDEX_HEADER.size])
-    changed = header._replace(index_count=header.index_count - fewer)
+    count = header.index_count - fewer
+    with mqstore.inspect(file.parent.parent) as view:
+        last = view.message_at(layout.decode_entry(data, count - 1, SLOTS).physical_offset)
+    assert last is not None
+    changed = header._replace(
+        end_timestamp_ms=last.store_timestamp_ms, end_physical_offset=last.physical_offset, index_count=count
+    )
     data[: layout.INDEX_HEADER.size] = layout.encode_header(changed)
     file.write_bytes(data)
     return changed.index_count

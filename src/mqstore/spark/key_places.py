@@ -53,12 +53,13 @@ def find_places(store: StoreRef, log: LogReader, selection: Selection) -> FoundP
     with StoreView(store.path) as view:
         for file in _index_files(view):
             try:
-                begin, end = file.header.begin_physical_offset, file.header.end_physical_offset + 1
+                header = file.settled_header()
+                begin, end = header.begin_physical_offset, header.end_physical_offset + 1
                 found = {offset for one in hashes for offset in file.candidates(one, 0, LONG_MAX)}
             except errors.CorruptFileError as error:
                 _log.warning("not going by an index file: %s", error)
                 continue
-            if file.header.index_count > 1 and begin < end and (not indexed or begin >= indexed[-1][1] - 1):
+            if header.index_count > 1 and begin < end and (not indexed or begin >= indexed[-1][1] - 1):
                 places |= {offset for offset in found if begin <= offset < end}
                 # A record's keys may be in two files.
                 indexed.append((max(begin, indexed[-1][1] if indexed else 0), end))

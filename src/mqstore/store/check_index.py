@@ -7,6 +7,7 @@ one record twice; RocketMQ from 5.5 on files tags as well.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -16,13 +17,16 @@ from mqstore.findings import REOPEN, Severity
 from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
-from mqstore.layout.index import IndexEntry, index_keys, key_hash, tag_key_hash
+from mqstore.layout.index import IndexEntry, IndexHeader, index_keys, key_hash, tag_key_hash
 from mqstore.layout.record import Record
+from mqstore.store.index_header import slots_misfit
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.log_reader import Chunk
 
 if TYPE_CHECKING:
     from mqstore.store.view import StoreView
+
+_LOOK_AGAIN_S = (0.0, 0.01, 0.1, 0.5)
 
 
 class IndexCheck:
@@ -58,13 +62,41 @@ class IndexCheck:
         except errors.CorruptFileError as error:
             self._finding(Severity.ERROR, "index", error.path, error.offset, error.message, error.expected, error.found)
             return []
+        previous: IndexHeader | None = None
         for file in files:
-            self._check_slots(file)
+            self._check_header(file, previous)
+            previous = self._check_slots(file)
         return files
 
-    def _check_slots(self, file: IndexFileReader) -> None:
-        """Build the slots from the entries and compare: every chain must be whole."""
-        right = file.slots_from_entries()
+    def _check_header(self, file: IndexFileReader, previous: IndexHeader | None) -> None:
+        try:
+            file.checked_header(previous, self._store_time)
+        except errors.CorruptFileError as error:
+            self._finding(Severity.ERROR, "index", error.path, error.offset, error.message, error.expected, error.found)
+
+    def _store_time(self, physical_offset: int) -> int | None:
+        record = self._view.log.record_at(physical_offset)
+        return None if record is None else record.store_timestamp_ms
+
+    def _check_slots(self, file: IndexFileReader) -> IndexHeader:
+        """Build the slots from the entries and compare: every chain must be whole. The header that goes with them."""
+        header = file.header
+        right = file.slots_from_entries(header.index_count)
+        for wait_s in _LOOK_AGAIN_S if self._beside_writer else ():
+            if right.bad or slots_misfit(header, right.used) is None:
+                break
+            time.sleep(wait_s)  # the writer was changing the header
+            header = file.header
+            right = file.slots_from_entries(header.index_count)
+        self._compare_slots(file, header, right)
+        return header
+
+    def _compare_slots(self, file: IndexFileReader, header: IndexHeader, right: IndexSlots) -> None:
+        misfit = None if right.bad else slots_misfit(header, right.used)
+        if misfit is not None:
+            self._finding(
+                Severity.WARNING, "index", file.path, misfit.position, misfit.message, misfit.expected, misfit.found
+            )
         if right.bad:
             problem, expected = "entry contradicts those before it", "the chain of its slot, and a later record"
             found: object = tuple(file.entry(right.bad))

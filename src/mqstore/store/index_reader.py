@@ -6,7 +6,8 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +18,12 @@ from mqstore.layout import index as layout
 from mqstore.layout.constants import DEFAULT_HASH_SLOTS, DEFAULT_INDEX_ENTRIES, LONG_MAX
 from mqstore.layout.file_names import is_index_file_name
 from mqstore.layout.index import IndexEntry, IndexHeader
+from mqstore.store.index_header import Misfit, StoreTime, entries_misfit, log_misfit, misfit_error
 
 _MAX_GEOMETRIES = 1 << 20
 _ENTRIES_AT_A_TIME = 64
+_LOOK_AGAIN_S = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+"""Waits before a header is called wrong: a writer beside puts entries first and its fields one by one."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,20 @@ class IndexFileReader:
         self.length = _length(path)
         self.geometry = geometry if geometry and geometry.file_size == self.length else self._infer_geometry()
         self._shape = (self.geometry.hash_slots, self.geometry.max_entries)
+        self._is_settled = False
+        self._is_backward = False
+        self._refused: IndexHeader | None = None
 
     @property
     def header(self) -> IndexHeader:
         """The header as it is now.
 
         Raises:
-            CorruptFileError: it claims more entries than the file has, or a negative time or offset.
+            CorruptFileError: it claims more entries than the file has, or holds a negative value.
         """
-        header = self._read_header()
-        if header.index_count > self.geometry.max_entries or min(header[:5]) < 0:
+        data = self._read(0, layout.INDEX_HEADER.size)
+        header = layout.decode_header(data)
+        if header.index_count > self.geometry.max_entries or min(layout.INDEX_HEADER.unpack(data)) < 0:
             raise errors.CorruptFileError(
                 "index file has a broken header",
                 path=self.path,
@@ -71,13 +79,42 @@ class IndexFileReader:
             )
         return header
 
+    def settled_header(self, also: Callable[[IndexHeader], Misfit | None] | None = None) -> IndexHeader:
+        """The header, once it agrees with the first and last entries: what a writer beside is changing is read again.
+
+        Args:
+            also: tells whether something else contradicts the header.
+
+        Raises:
+            CorruptFileError: as :attr:`header`, or it contradicts the entries and stays as it is.
+        """
+        for wait_s in (*_LOOK_AGAIN_S, None):
+            header = self.header
+            misfit = entries_misfit(header, self.entry(1), self.entry(max(1, header.index_count - 1)))
+            if misfit is None and also is not None:
+                misfit = also(header)
+            if misfit is None:
+                break
+            if wait_s is None or header == self._refused:
+                self._refused = header
+                raise misfit_error(self.path, misfit)
+            time.sleep(wait_s)
+        return header
+
+    def checked_header(self, previous: IndexHeader | None, store_time: StoreTime) -> IndexHeader:
+        """The same for a header that also agrees with the log, and with the header of the file before, if any.
+
+        Raises:
+            CorruptFileError: as :meth:`settled_header`, or the log contradicts it.
+        """
+        return self.settled_header(lambda header: log_misfit(header, previous, store_time))
+
     def entry(self, number: int) -> IndexEntry:
         """Entry ``number``, from 1 to the header's count less one."""
         return self._entry_in(self.geometry, number)
 
-    def slots_from_entries(self) -> IndexSlots:
-        """What the slots must hold by the entries; reads all of the file that is in use."""
-        count = self.header.index_count
+    def slots_from_entries(self, count: int) -> IndexSlots:
+        """What the slots must hold by the entries below number ``count``; reads all of the file that is in use."""
         used = self._read(0, layout.entry_position(count, self.geometry.hash_slots))
         return kernels.index_slots(used, self.geometry.hash_slots, count, LONG_MAX)
 
@@ -102,13 +139,26 @@ class IndexFileReader:
         says; a record filed twice comes twice.
 
         Raises:
-            CorruptFileError: the header is broken, or a chain does not lead to ever smaller entry numbers.
+            CorruptFileError: the header is broken or contradicts the entries, or a chain does not lead to ever smaller
+                entry numbers.
         """
+        if not self._is_settled:
+            self._settle()
+        if self._is_backward:
+            begin_ms, end_ms = 0, LONG_MAX
         found = self._find(key_hash, 0, begin_ms, end_ms)
         if found is None:
             return self._candidates_checked(key_hash, 0, begin_ms, end_ms)
         offsets, number = found
         return offsets if number == 0 else self._many_candidates(offsets, key_hash, number, begin_ms, end_ms)
+
+    def _settle(self) -> None:
+        """Look at the header once, before it decides about queries; in a file without keys each time."""
+        header = self.settled_header()
+        # The clock was put back, or the header is wrong in a way that no entry contradicts: it is no reason to leave
+        # anything out, and whoever asks compares the times of the records.
+        self._is_backward = header.end_timestamp_ms < header.begin_timestamp_ms
+        self._is_settled = header.index_count > 1
 
     def _find(self, key_hash: int, number: int, begin_ms: int, end_ms: int) -> tuple[list[int], int] | None:
         """The next candidates and where to go on, 0 for nowhere; None where something is out of the ordinary."""

@@ -19,7 +19,8 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import IndexSlots, LogColumns
 from mqstore.layout import index as layout
 from mqstore.layout.file_names import index_file_name
-from mqstore.layout.index import IndexEntry, IndexHeader
+from mqstore.layout.index import IndexHeader
+from mqstore.store.index_header import StoreTime, entries_misfit, log_misfit, misfit_error, start_after
 from mqstore.store.index_reader import Geometry, IndexFileReader, list_index_files
 from mqstore.store.log_reader import Chunk
 
@@ -128,16 +129,8 @@ class IndexWriter:
             file.close()
             raise
         if previous is not None:
-            end = self._header()
             # As RocketMQ does, so that a file that never takes a key still tells where it begins.
-            start = IndexHeader(
-                end.end_timestamp_ms,
-                end.end_timestamp_ms,
-                end.end_physical_offset,
-                end.end_physical_offset,
-                0,
-                1,
-            )
+            start = start_after(self._header())
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
         self._use(file)  # before the full one is listed, so that a sync beside takes either both or neither
         with self._list_guard:
@@ -223,16 +216,44 @@ def next_index_name(timestamp_ms: int, previous: str | None) -> str:
     return name
 
 
-def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: int) -> int:
+def check_full(paths: list[Path], geometry: Geometry, store_time: StoreTime) -> IndexHeader | None:
+    """Compare the headers of full files with their ends and the log; the newest one's, None without files.
+
+    Raises:
+        CorruptFileError: one of the files is not full, or of another shape, or its header cannot be right.
+    """
+    pool = FilePool(1)
+    header = None
+    try:
+        for path in paths:
+            reader = IndexFileReader(path, pool, geometry)
+            header = reader.checked_header(header, store_time)
+            if reader.length != geometry.file_size or header.index_count != geometry.max_entries:
+                raise errors.CorruptFileError(
+                    "an index file is not full, and there is a newer one",
+                    path=path,
+                    expected=geometry.max_entries,
+                    found=header.index_count,
+                    hint="mqstore rebuild makes the index anew from the log",
+                )
+    finally:
+        pool.close()
+    return header
+
+
+def cut_back(
+    path: Path, geometry: Geometry, log_end: int, previous: IndexHeader | None, store_time: StoreTime
+) -> IndexHeader:
     """Cut an index file back to the entries of records before ``log_end`` and build its slots from them.
 
     Args:
         path: the file.
         geometry: its shape.
         log_end: entries of records at or behind it go.
-        last_timestamp_ms: store time of the last record before ``log_end``, for the header's end.
+        previous: the header of the file before, None when there is none.
+        store_time: tells the times of the log's records, for the header's end.
 
-    Returns the number of entries left.
+    Returns the header that the file has now.
 
     Raises:
         CorruptFileError: the entries left contradict each other; the index must be built from the log.
@@ -245,19 +266,35 @@ def cut_back(path: Path, geometry: Geometry, log_end: int, last_timestamp_ms: in
     try:
         file.reserve(min(geometry.file_size, layout.entry_position(header.index_count, geometry.hash_slots)))
         right = kernels.index_slots(file.buffer, geometry.hash_slots, header.index_count, log_end)
-        if right.bad or (right.entries and not _begins(header, first)):
-            raise _entry_error(path, right.bad or 1, first)
-        fixed = header._replace(
-            end_timestamp_ms=header.end_timestamp_ms if right.entries + 1 == header.index_count else last_timestamp_ms,
-            end_physical_offset=right.end_physical_offset if right.entries else header.begin_physical_offset,
-            hash_slot_count=right.used,
-            index_count=right.entries + 1,
-        )
+        if right.bad:
+            raise _entry_error(path, right.bad, layout.decode_entry(file.buffer, right.bad, geometry.hash_slots))
+        fixed = _cut_header(header, right, previous, store_time)
+        last = layout.decode_entry(file.buffer, right.entries, geometry.hash_slots)
+        misfit = entries_misfit(fixed, first if right.entries else last, last)
+        misfit = misfit or log_misfit(fixed, previous, store_time)
+        if misfit is not None:
+            raise misfit_error(path, misfit)
         _write_slots(file, geometry, fixed, right)
         file.sync()
     finally:
         file.close()
-    return right.entries
+    return fixed
+
+
+def _cut_header(
+    header: IndexHeader, right: IndexSlots, previous: IndexHeader | None, store_time: StoreTime
+) -> IndexHeader:
+    """What the header must be when the entries of ``right`` are left; its begin stays as it is."""
+    if not right.entries:
+        is_first = previous is None and header.index_count <= 1  # or those before have expired
+        return (header if is_first else start_after(previous))._replace(hash_slot_count=0)
+    end_ms = store_time(right.end_physical_offset)
+    return header._replace(
+        end_timestamp_ms=header.end_timestamp_ms if end_ms is None else end_ms,
+        end_physical_offset=right.end_physical_offset,
+        hash_slot_count=right.used,
+        index_count=right.entries + 1,
+    )
 
 
 def _write_slots(file: MappedFile, geometry: Geometry, header: IndexHeader, right: IndexSlots) -> None:
@@ -272,14 +309,6 @@ def _write_slots(file: MappedFile, geometry: Geometry, header: IndexHeader, righ
         if file.buffer[here : here + len(part)] != part:
             file.buffer[here : here + len(part)] = part
     file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(header)
-
-
-def _begins(header: IndexHeader, entry: IndexEntry) -> bool:
-    """Whether ``entry`` can be the first: the header tells where the file begins.
-
-    The time in it may count from the end of the file before: its own file had no begin yet when it was filed.
-    """
-    return entry.physical_offset == header.begin_physical_offset
 
 
 def _entry_error(path: Path, number: int, entry: object) -> errors.CorruptFileError:

@@ -26,7 +26,7 @@ from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatched, Dispatcher
 from mqstore.store.index_reader import list_index_files
-from mqstore.store.index_writer import IndexWriter, cut_back
+from mqstore.store.index_writer import IndexWriter, check_full, cut_back
 from mqstore.store.log_reader import LogDamage, LogReader
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_table import QueueTable
@@ -235,13 +235,17 @@ class Recovery:
         if path not in files:
             return False
         try:
-            for earlier in files[: files.index(path)]:
-                if earlier.stat().st_size != self._geometry.file_size:
-                    return False
-            return cut_back(path, self._geometry, note.log_offset, note.record_timestamp_ms) + 1 == note.index_count
+            previous = check_full(files[: files.index(path)], self._geometry, self._store_time)
+            header = cut_back(path, self._geometry, note.log_offset, previous, self._store_time)
+            return header.index_count == note.index_count
         except (errors.CorruptFileError, OSError) as error:
             _log.info("index file %s is not as noted: %s", path, error)
             return False
+
+    def _store_time(self, physical_offset: int) -> int | None:
+        """Store time of the record at ``physical_offset`` in ms, None when none is there."""
+        record = self._log.record_at(physical_offset)
+        return None if record is None else record.store_timestamp_ms
 
     def _find_end(self, note: DispatchCheckpoint | None, known: DispatchCheckpoint | None) -> LogEnd:
         """Check every record behind what is ``known`` to be sound; where that ends."""

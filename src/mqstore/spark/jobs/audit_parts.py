@@ -19,10 +19,12 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
+from mqstore.layout.index import IndexHeader
 from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, key_counts, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
 from mqstore.spark.tables import ENTRY
+from mqstore.store.index_header import slots_misfit
 from mqstore.store.index_reader import Geometry
 from mqstore.store.log_reader import Chunk
 from mqstore.store.paths import StorePaths, is_directory_name
@@ -188,9 +190,10 @@ def audit_index_file(work: IndexWork) -> IndexAudit:
     """Runs in a task: whether the file's chains are whole; and the sum of its entries."""
     slots, total, hashes = work.geometry.hash_slots, 0, list[int]()
     with work.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        count = layout.decode_header(data[: layout.INDEX_HEADER.size]).index_count
+        header = layout.decode_header(data[: layout.INDEX_HEADER.size])
+        count = header.index_count
         if count <= 1:
-            return IndexAudit(0, [], None, None, _slots_are_odd(data, work.geometry, 1))
+            return IndexAudit(0, [], None, None, _slots_are_odd(data, work.geometry, header))
         for first in range(1, count, _ENTRIES_AT_A_TIME):
             size = min(_ENTRIES_AT_A_TIME, count - first) * ENTRY.itemsize
             place = layout.entry_position(first, slots)
@@ -199,7 +202,7 @@ def audit_index_file(work: IndexWork) -> IndexAudit:
             total += _sum(entries[(offsets != work.index_begin) & (offsets >= work.log_begin)])
             hashes += entries["keyHash"][offsets == work.index_begin].tolist()
         ends = [_offset_of(data, layout.entry_position(number, slots)) for number in (1, count - 1)]
-        odd = _slots_are_odd(data, work.geometry, count) or ends[1] >= work.log_end
+        odd = _slots_are_odd(data, work.geometry, header) or ends[1] >= work.log_end
         return IndexAudit(total % (1 << 64), hashes, ends[0], ends[1], odd)
 
 
@@ -207,14 +210,14 @@ def _offset_of(data: mmap.mmap, place: int) -> int:
     return int(np.frombuffer(data[place : place + ENTRY.itemsize], ENTRY)["physicalOffset"][0])
 
 
-def _slots_are_odd(data: mmap.mmap, geometry: Geometry, count: int) -> bool:
-    view = memoryview(data)
+def _slots_are_odd(data: mmap.mmap, geometry: Geometry, header: IndexHeader) -> bool:
+    view, count = memoryview(data), header.index_count
     try:
         used = view[: layout.entry_position(count, geometry.hash_slots)]
         right = kernels.index_slots(used, geometry.hash_slots, count, LONG_MAX)
         begin = layout.INDEX_HEADER.size
         held = view[begin : begin + geometry.hash_slots * layout.INDEX_SLOT.size]
-        odd = bool(right.bad) or held != memoryview(right.slots)
+        odd = bool(right.bad) or slots_misfit(header, right.used) is not None or held != memoryview(right.slots)
         used.release()
         held.release()
         return odd

@@ -112,8 +112,8 @@ def audit(
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
     with StoreView(path) as view:
-        odd = _is_odd_at_a_glance(view)
         files = _index_files(view)
+        odd = _is_odd_at_a_glance(view) or _headers_are_odd(view, files)
         begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
         work = SplitWork(levels, begin)
         splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), split_bytes, fail_on_data_loss=False)
@@ -169,6 +169,22 @@ def _index_files(view: StoreView) -> list[IndexFileReader]:
     except errors.CorruptFileError:
         return []
     return files
+
+
+def _headers_are_odd(view: StoreView, files: list[IndexFileReader]) -> bool:
+    """Whether a check would find something in the header of an index file, but for the number of its slots."""
+
+    def store_time(physical_offset: int) -> int | None:
+        record = view.log.record_at(physical_offset)
+        return None if record is None else record.store_timestamp_ms
+
+    header = None
+    try:
+        for file in files:
+            header = file.checked_header(header, store_time)
+    except errors.CorruptFileError:
+        return True
+    return False
 
 
 def _index_is_odd(view: StoreView, begin: int, audits: list[SplitAudit], index: list[IndexAudit]) -> bool:
