@@ -110,6 +110,17 @@ class MappedFile:
         """Clear everything from ``position`` to the end; True if anything was there. The caller syncs."""
         return durable.zero_from(self._fd, position, self.size_bytes, self.path)
 
+    def holds(self, position: int, data: bytes) -> bool:
+        """Whether the file holds ``data`` at ``position``; read past the map, whose pages would stay in memory.
+
+        Raises:
+            StoreIOError: the file could not be read.
+        """
+        try:
+            return os.pread(self._fd, len(data), position) == data
+        except OSError as error:
+            raise errors.from_os_error(error, "read", self.path) from error
+
     def close(self) -> None:
         """Unmap and close. Whatever was written stays in the page cache; it is not forced to the device."""
         if self._fd < 0:

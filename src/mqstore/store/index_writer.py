@@ -306,7 +306,7 @@ def _write_slots(file: MappedFile, geometry: Geometry, header: IndexHeader, righ
     for start in range(0, len(slots), _COMPARE_BYTES):
         here = layout.INDEX_HEADER.size + start
         part = bytes(slots[start : start + _COMPARE_BYTES])  # a view would be compared number by number
-        if file.buffer[here : here + len(part)] != part:
+        if not file.holds(here, part):
             file.buffer[here : here + len(part)] = part
     file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(header)
 
