@@ -109,7 +109,7 @@ class IndexCheck:
     def _differ(self, stored: bytes, right: IndexSlots) -> bool:
         """Whether slots are wrong. A writer beside may have put newer entries into them meanwhile."""
         if not self._beside_writer:
-            return stored != bytes(right.slots)
+            return stored != right.slots
         return any(
             here != there and here <= right.entries
             for (here,), (there,) in zip(
