@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqstore import Message, StoreIOError
+from mqstore import Message, StoreIOError, StoreLockedError
 from mqstore.files import durable
+from mqstore.files.lock import StoreLock
 from store.support import bodies, findings, open_small
 from store.threads import interrupt_join, ours, refuse_to_start
 
@@ -86,3 +88,45 @@ def test_a_close_that_cannot_save_is_no_clean_end(tmp_path: Path, monkeypatch: p
     open_small(tmp_path / "s").close()
     assert not (tmp_path / "s" / "abort").exists()
     assert bodies(tmp_path / "s") == [b"1"]
+
+
+class InterruptedStack(deque):  # type: ignore[type-arg]
+    """The steps of closing, with Ctrl-C where the next of them has been taken out and not yet been done."""
+
+    left = 0
+
+    def pop(self, *_: Any) -> Any:
+        step = super().pop()
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return step
+
+
+def test_an_interrupt_between_any_two_steps_of_a_close_leaves_neither_threads_nor_the_lock(tmp_path: Path) -> None:
+    number, steps = 0, 1
+    while number < steps:
+        number += 1
+        store = open_small(tmp_path / "s", **ALL_SERVICES)
+        store.put(Message("T", b"%d" % number, queue_id=0))
+        held: Any = store._engine._held
+        held._exit_callbacks = InterruptedStack(held._exit_callbacks)
+        steps = len(held._exit_callbacks)
+        held._exit_callbacks.left = number
+        with pytest.raises(KeyboardInterrupt):
+            store.close()
+        assert ours() == []
+    open_small(tmp_path / "s").close()
+    assert bodies(tmp_path / "s") == [b"%d" % one for one in range(1, steps + 1)]
+    assert findings(tmp_path / "s") == []
+
+
+def test_a_lock_that_nobody_has_any_more_is_free(tmp_path: Path) -> None:
+    """As when Ctrl-C comes between taking it and noting that it was taken."""
+    lock = StoreLock(tmp_path / "lock")
+    with pytest.raises(StoreLockedError):
+        StoreLock(tmp_path / "lock")
+    del lock
+    again = StoreLock(tmp_path / "lock")
+    again.release()
+    again.release()

@@ -22,7 +22,7 @@ _CONTENT = b"lock"
 _FLOCK = struct.Struct("hhqqi4x")  # short l_type, l_whence; off_t l_start, l_len; pid_t l_pid (Linux, 64 bit)
 
 _held: set[Path] = set()
-_held_guard = threading.Lock()
+_held_guard = threading.RLock()  # an abandoned lock may be thrown away at any moment, also in here
 
 
 class StoreLock:
@@ -35,6 +35,8 @@ class StoreLock:
             StoreLockedError: this or another process holds it; ``found`` names the holder where that can be known.
             StoreIOError: the lock file could not be opened or the file system has no locks.
         """
+        self._fd = -1
+        self._pid = os.getpid()
         self._path = Path(os.path.realpath(path))
         with _held_guard:
             if self._path in _held:
@@ -63,10 +65,15 @@ class StoreLock:
     def release(self) -> None:
         """Give the lock up. The file stays, as the Java store leaves it."""
         with _held_guard:
-            _held.discard(self._path)
             if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+                _held.discard(self._path)
+                fd, self._fd = self._fd, -1
+                os.close(fd)
+
+    def __del__(self) -> None:
+        """Nobody has it any more, as when Ctrl-C came before its owner could note that it has it."""
+        if self._fd >= 0 and self._pid == os.getpid():
+            self.release()
 
 
 def is_locked(path: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.held import Held
 from mqstore.files.layout_of import refuse_for_kafka
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
@@ -61,9 +62,10 @@ class KafkaStore(StoreWriter):
         self._producers: dict[int, Producer] = {}
         self._files = DataDirectory(self.path)
         self._prepare_directory()
-        with ExitStack() as held:
+        with Held() as held:
             self._lock = StoreLock(self._files.lock_path)
             held.callback(self._lock.release)
+            held.callback(self._lock.release)  # twice: an interrupt may come where the first is about to be called
             self._start(held)
             self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
 

@@ -17,6 +17,7 @@ from typing import Protocol
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.directories import Directories
+from mqstore.files.held import Held
 from mqstore.files.layout_of import refuse_for_rocketmq
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
@@ -100,9 +101,10 @@ class Engine:
         self._config_guard = threading.Lock()
         self._is_dispatched = False
         self._prepare_directory()
-        with ExitStack() as held:
+        with Held() as held:
             self._lock = StoreLock(self.paths.lock)
             held.callback(self._lock.release)
+            held.callback(self._lock.release)  # twice, as what _run calls
             held.push(self._note_clean_end)
             self._find_log()
             self._find_multi_dispatch()
