@@ -12,6 +12,7 @@ import pytest
 import mqstore
 from mqstore import GetMessageStatus, Message, UsageError
 from mqstore.files.pool import FilePool
+from mqstore.findings import Severity
 from mqstore.layout.queue_ext import ExtUnit, decode_ext_unit, is_ext_address
 from mqstore.store import reading
 from mqstore.store.queue_ext import QueueExt, codes_of
@@ -185,6 +186,13 @@ def test_lost_or_damaged_files_hide_no_message(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "s" / "consumequeue_ext")
     with mqstore.inspect(tmp_path / "s") as view:
         assert read_all(view, "odd") == list(range(1, 62, 2))
+    with open_small(tmp_path / "s", **EXT) as store:
+        put(store, 62, 64)
+        assert read_all(store, "odd") == list(range(1, 64, 2))
+    (told,) = findings(tmp_path / "s")
+    assert (told.severity, "notes of" in told.message) == (Severity.WARNING, True)
+    mqstore.rebuild(tmp_path / "s", None, in_place=True)
+    assert findings(tmp_path / "s") == []
 
 
 def test_it_may_be_switched_on_and_off(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mqstore.findings import REOPEN, Finding, Severity
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import delay
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.queue_ext import is_ext_address
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.store.check_index import IndexCheck
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
@@ -51,6 +52,12 @@ class CheckSummary:
     index_entries: int = 0
     findings: int = 0
     """Errors and warnings; notes do not count."""
+
+
+def _has_lost_note(wrong: tuple[int, tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Whether a unit points at its message, and all that is wrong is that its ext unit is gone: no reader minds."""
+    _, right, found = wrong
+    return right[:2] == found[:2] and is_ext_address(found[2])
 
 
 def check_store(
@@ -87,7 +94,7 @@ class _QueueState:
     begin: int
     next_offset: int
     missing: int = 0
-    wrong: list[tuple[int, object, object]] = field(default_factory=list)
+    wrong: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
 
 
 class _Check:
@@ -319,14 +326,27 @@ class _Check:
                 f"units for offsets {state.begin} to {state.next_offset - 1}",
                 f"{state.missing} not written",
             )
-        if state.wrong:
-            offset, right, unit = state.wrong[0]
+        noted = [one for one in state.wrong if _has_lost_note(one)]
+        if noted:
+            offset, right, unit = noted[0]
+            self._finding(
+                Severity.WARNING,
+                "queue",
+                reader.directory,
+                offset,
+                f"the notes of {len(noted)} units are lost, so that readers look at the messages; the first is shown",
+                right,
+                unit,
+            )
+        wrong = [one for one in state.wrong if not _has_lost_note(one)]
+        if wrong:
+            offset, right, unit = wrong[0]
             self._finding(
                 Severity.ERROR,
                 "queue",
                 reader.directory,
                 offset,
-                f"{len(state.wrong)} units do not point at their messages; the first is shown",
+                f"{len(wrong)} units do not point at their messages; the first is shown",
                 right,
                 unit,
             )
