@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from interop import jvm
-from interop.dumps import Dump, Questions
+from interop.dumps import Dump, Questions, differences
 from interop.jvm import HERE, QUICK_OPTIONS
 
 #: Release of the real store -> folder with the harness's adapter for that line.
@@ -134,3 +135,23 @@ def _copy_file(source: Path, target: Path) -> None:
                 chunk = os.pread(reader.fileno(), min(position - begin, 1 << 20), begin)
                 begin += os.pwrite(writer.fileno(), chunk, begin)
     shutil.copystat(source, target)
+
+
+def crash_differences(real_store: RealStore, real: Dump, ours: Dump, ignore: Iterable[str]) -> list[str]:
+    """What differs after a crash, either way, but for a fault of 4.9.8, which loads its delay levels after recovery.
+
+    Where it had not dispatched a delayed message before the crash, all of its units get the hash of its tags for the
+    time at which it is due; how many those are, the machine's speed decides.
+    """
+    both = [
+        *differences(ours, real, ignore=ignore, limit=10_000),
+        *differences(real, ours, ignore=ignore, limit=10_000),
+    ]
+    return [line for line in both if not (real_store.version == "4.9.8" and is_late_delay_level(line))]
+
+
+def is_late_delay_level(line: str) -> bool:
+    """Whether a difference is about the tags codes of a delayed message only."""
+    if "tagsCode" not in line:
+        return False
+    return "SCHEDULE_TOPIC_XXXX" in line or re.search(r"^unit .*tagsCode.*\b1\d{12}\b", line) is not None

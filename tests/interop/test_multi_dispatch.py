@@ -12,7 +12,7 @@ import pytest
 import mqstore
 from interop.dumps import Dump, differences
 from interop.ours import MANY, comparable, dump_of, questions_about
-from interop.real_store import RealStore
+from interop.real_store import RealStore, crash_differences
 from interop.writer import JAVA_SIZES, SIZES, batches
 from mqstore.layout.properties import java_map_order, parse
 
@@ -41,12 +41,24 @@ def read(real_store: RealStore, store: Path) -> Dump:
     return comparable(real_store.read(store, questions, **JAVA_ON, maxMsgsNumBatch=MANY))
 
 
-def assert_same(real: Dump, store: Path, ignore: tuple[str, ...] = ()) -> None:
+def assert_same(real: Dump, store: Path) -> None:
     with mqstore.inspect(store) as view:
         ours = dump_of(view, real)
     assert real.whole["problems"] == []
-    assert differences(ours, real, ignore=ignore) == []
-    assert differences(real, ours, ignore=ignore) == []
+    assert differences(ours, real) == []
+    assert differences(real, ours) == []
+
+
+def assert_same_content(real_store: RealStore, real: Dump, store: Path, crash: bool) -> None:
+    """The checkpoint is each one's own; after a crash so are the times that 4.9 searches by, and it forgets keys."""
+    with mqstore.inspect(store) as view:
+        ours = dump_of(view, real)
+    assert real.whole["problems"] == []
+    if crash:
+        assert crash_differences(real_store, real, ours, ("checkpoint", "queues.offsetByTime", "keys")) == []
+    else:
+        assert differences(ours, real, ignore=("checkpoint",)) == []
+        assert differences(real, ours, ignore=("checkpoint",)) == []
 
 
 def light_units(dump: Dump) -> int:
@@ -88,10 +100,10 @@ def test_written_there_read_here(real_store: RealStore, tmp_path: Path, crash: b
             if OFFSETS in record.properties:
                 assert list(record.properties) == java_map_order(parse(record.properties_raw))
     rebuilt = mqstore.rebuild(store, tmp_path / "rebuilt").output
-    assert_same(real, rebuilt, ignore=("checkpoint",))
+    assert_same_content(real_store, real, rebuilt, crash)
     with mqstore.open(store, **ON) as opened:
         assert opened.check() == []
-    assert_same(real, store, ignore=("checkpoint",))
+    assert_same_content(real_store, real, store, crash)
     with mqstore.open(store, schedule_message_enable=False) as opened:  # noted, so that nobody need say it again
         put(opened, 4, 100, choices_for(real_store))
         assert opened.check() == []

@@ -12,7 +12,7 @@ import pytest
 import mqstore
 from interop.dumps import Dump, differences
 from interop.ours import MANY, comparable, dump_of, questions_about
-from interop.real_store import RealStore, copy_store
+from interop.real_store import RealStore, copy_store, crash_differences
 from interop.writer import JAVA_SIZES, LONG_TOPIC, SIZES, V6_STORE, put
 from mqstore.store.check import check_store
 
@@ -107,14 +107,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     return store, acknowledged
 
 
-def is_late_delay_level(real_store: RealStore, line: str) -> bool:
-    """Whether a difference is a fault of 4.9.8, which loads its delay levels after recovery.
-
-    What it dispatches anew after a crash gets the hash of its tags for the time at which a delayed message is due.
-    """
-    return real_store.version == "4.9.8" and "SCHEDULE_TOPIC_XXXX" in line and "tagsCode" in line
-
-
 def test_killed_is_read_by_the_real_store(
     real_store: RealStore, killed: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
@@ -131,8 +123,7 @@ def test_killed_is_read_by_the_real_store(
     # The times at which 4.9 last wrote a queue's file, which it searches by, are those of its own recovery; the
     # checkpoints are each one's own.
     of_its_own = ("checkpoint", "queues.offsetByTime", "keys")
-    found = [*differences(ours, real, ignore=of_its_own), *differences(real, ours, ignore=of_its_own)]
-    assert [line for line in found if not is_late_delay_level(real_store, line)] == []
+    assert crash_differences(real_store, real, ours, of_its_own) == []
     # After a crash the real store drops index files that its checkpoint does not cover, and with them some keys.
     for asked, mine in zip(real.whole["keys"], ours.whole["keys"], strict=True):
         assert set(asked["offsets"]) <= set(mine["offsets"])
@@ -160,7 +151,7 @@ def test_theirs_is_read_here_and_goes_on(real_store: RealStore, tmp_path: Path, 
         opened_here = dump_of(view, real)
     ignore = ("checkpoint", "queues.offsetByTime", "keys")
     found = differences(real, opened_here, ignore=ignore) + differences(opened_here, real, ignore=ignore)
-    assert [line for line in found if not (crash and is_late_delay_level(real_store, line))] == []
+    assert (crash_differences(real_store, real, opened_here, ignore) if crash else found) == []
     for asked, mine in zip(real.whole["keys"], opened_here.whole["keys"], strict=True):
         assert set(asked["offsets"]) <= set(mine["offsets"])
     with mqstore.open(store) as opened:
