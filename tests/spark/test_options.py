@@ -14,7 +14,7 @@ from mqstore.spark.stores import find_stores
 from spark.support import expected_messages, read_here
 
 
-def parse(**options: str) -> ReadOptions:
+def parse(**options: object) -> ReadOptions:
     return ReadOptions.parse({"path": "x", **options})
 
 
@@ -28,6 +28,10 @@ def test_defaults() -> None:
 
 def test_names_in_any_case() -> None:
     assert parse(SPLITBYTES="5", failondataloss="FALSE") == parse(splitBytes="5", failOnDataLoss="false")
+
+
+def test_values_of_a_program() -> None:
+    assert parse(splitBytes=5, failOnDataLoss=False) == parse(splitBytes="5", failOnDataLoss="false")
 
 
 @pytest.mark.parametrize(
@@ -61,9 +65,12 @@ def test_names_in_any_case() -> None:
         ({"startingOffsets": "[1]"}, "startingOffsets"),
         ({"columns": ","}, "columns"),
         ({"path": " "}, "no store"),
+        ({"splitBytes": None}, "splitBytes"),
+        ({"columns": ["topic"]}, "columns"),
+        ({"minPartitions": 2.5}, "minPartitions"),
     ],
 )
-def test_refused(options: dict[str, str], complaint: str) -> None:
+def test_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(mqstore.UsageError, match=complaint):
         parse(**options)
 

@@ -154,6 +154,29 @@ def test_a_batch_waits_until_it_is_worth_it(copy: Path) -> None:
     assert impatient.latestOffset(start, limit) != start
 
 
+def test_new_queues_are_taken_in_as_often_as_asked(copy: Path) -> None:
+    never, rarely, always = [
+        reader_of(copy, **options)
+        for options in ({"discoveryInterval": "-1"}, {"discoveryInterval": "1h"}, {})
+    ]  # fmt: skip
+    limit = ReadAllAvailable()
+    starts = {reader: reader.latestOffset(reader.initialOffset(), limit) for reader in (never, rarely, always)}
+    with mqstore.open(copy, **SIZES) as store:
+        for topic in ("orders", "new"):
+            store.put(Message(topic, b"more", queue_id=0))
+    for reader, knows in (
+        (never, False),
+        (rarely, False),
+        (always, True),
+        (reader_of(copy, discoveryInterval="1h"), True),
+    ):
+        end = reader.latestOffset(starts.get(reader, starts[never]), limit)
+        assert ("new" in end) is knows
+        assert end["orders"] != starts[never]["orders"]
+        assert reader.reportLatestOffset() == end
+        reader.stop()
+
+
 def test_where_a_stream_begins(made: Path) -> None:
     latest = reader_of(made).reportLatestOffset()
     assert reader_of(made, startingOffsets="latest").initialOffset() == latest
@@ -283,7 +306,13 @@ def test_partitions_are_small_and_say_the_same_each_time(made: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"endingOffsets": "latest"}, {"endingTimestamp": "5"}, {"maxTriggerDelay": "soon"}, {"maxBytesPerTrigger": "0"}],
+    [
+        {"endingOffsets": "latest"},
+        {"endingTimestamp": "5"},
+        {"maxTriggerDelay": "soon"},
+        {"maxBytesPerTrigger": "0"},
+        {"discoveryInterval": "often"},
+    ],
 )
 def test_what_makes_no_sense_in_a_stream(made: Path, options: dict[str, str]) -> None:
     with pytest.raises(mqstore.UsageError, match=next(iter(options))):

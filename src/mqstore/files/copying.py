@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import logging
 import os
@@ -17,6 +18,7 @@ from mqstore.files.whole import kind_of
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 << 20
+_REMOVE_ATTEMPTS = 100
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -100,10 +102,14 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove directory ``path`` and what is below it, if it is there."""
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise errors.from_os_error(error, "remove directory", path) from error
+    """Remove directory ``path`` and what is below it, if it is there; again, when another process changes it."""
+    for attempt in range(_REMOVE_ATTEMPTS):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or attempt == _REMOVE_ATTEMPTS - 1:
+                raise errors.from_os_error(error, "remove directory", path) from error
+        if not os.path.lexists(path):
+            return

@@ -30,11 +30,18 @@ class Stage:
                 "the output and the source lie inside each other", path=output, hint="name a directory outside of it"
             )
         self.root = self._output.with_name(f".{self._output.name}.partial")
+        self._scratch = self._output.with_name(f".{self._output.name}.scratch")
 
     def __enter__(self) -> Stage:
-        copying.remove_tree(self.root)
+        self._clean()
         durable.make_directories(self.root)
         return self
+
+    def scratch(self) -> Path:
+        """A directory beside ``root``, on the same file system, for what must not be in the result however late it is
+        written; it is removed on leaving."""
+        durable.make_directories(self._scratch)
+        return self._scratch
 
     def put_in_place(self) -> None:
         """Give the directory its name; from now on it is there after a crash, too."""
@@ -44,4 +51,8 @@ class Stage:
         durable.sync_directory(self._output.parent)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
-        copying.remove_tree(self.root)
+        self._clean()
+
+    def _clean(self) -> None:
+        for directory in (self.root, self._scratch):
+            copying.remove_tree(directory)

@@ -102,7 +102,7 @@ class KafkaReadOptions:
         )
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], streaming: bool = False) -> KafkaReadOptions:
+    def parse(cls, given: Mapping[str, object], streaming: bool = False) -> KafkaReadOptions:
         """Check the options of a read.
 
         Raises:

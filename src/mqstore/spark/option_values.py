@@ -29,7 +29,7 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 def by_name(
-    given: Mapping[str, str], names: Sequence[str], *, others: Collection[str] = (), refused: Collection[str] = ()
+    given: Mapping[str, object], names: Sequence[str], *, others: Collection[str] = (), refused: Collection[str] = ()
 ) -> dict[str, str]:
     """The options under their documented names; Spark compares them without regard to case.
 
@@ -49,7 +49,7 @@ def by_name(
     for name, value in given.items():
         lower = name.lower()
         if lower in known:
-            options[known[lower]] = value
+            options[known[lower]] = _text(name, value)
         elif lower in barred:
             raise UsageError(f"option {name} is one that this source does not have", hint="see docs/kafka.md")
         elif lower not in passed_over:
@@ -64,6 +64,17 @@ def refuse(options: Mapping[str, str], names: Sequence[str], where: str) -> None
     for name in names:
         if name in options:
             raise UsageError(f"option {name} makes no sense in {where}")
+
+
+def _text(name: str, value: object) -> str:
+    """A value as Spark would pass it on: a job is given its options by a program, which may well give a number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if not isinstance(value, str):
+        raise bad(name, "text, a number or a truth value", repr(value)[:80])
+    return value
 
 
 def check_one_subscription(options: Mapping[str, str]) -> None:
@@ -158,6 +169,13 @@ def delay_ms(options: Mapping[str, str], name: str, default: str) -> int:
     if found is None:
         raise bad(name, "a length of time such as 500ms, 30s, 15m, 1h", text)
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def interval_ms(options: Mapping[str, str], name: str) -> int | None:
+    """A length of time in ms between two of something; 0 for never, written as 0 or less; None if it is not given."""
+    if name not in options or re.fullmatch(r"\s*(-\d+|0)\s*", options[name]):
+        return 0 if name in options else None
+    return delay_ms(options, name, "")
 
 
 def bad(name: str, expected: str, found: str) -> UsageError:

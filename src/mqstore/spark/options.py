@@ -17,6 +17,7 @@ _STREAM_ONLY: Final = (
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "discoveryInterval",
     "startingGroup",
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions", "keys", "plan")
@@ -116,6 +117,7 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 0
+    discovery_interval_ms: int | None = None
     starting_group: str | None = None
 
     @property
@@ -129,7 +131,7 @@ class ReadOptions:
         return self.verify_checksum and self.on_corrupt_record is OnCorruptRecord.KEEP
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], streaming: bool = False) -> ReadOptions:
+    def parse(cls, given: Mapping[str, object], streaming: bool = False) -> ReadOptions:
         """Check the options of a read.
 
         Raises:
@@ -170,11 +172,12 @@ class ReadOptions:
             max_bytes_per_trigger=values.whole(options, "maxBytesPerTrigger"),
             min_offsets_per_trigger=values.whole(options, "minOffsetsPerTrigger"),
             max_trigger_delay_ms=values.delay_ms(options, "maxTriggerDelay", "15m"),
+            discovery_interval_ms=values.interval_ms(options, "discoveryInterval"),
             starting_group=_group(options),
         )
 
 
-def parse_either(given: Mapping[str, str]) -> ReadOptions:
+def parse_either(given: Mapping[str, object]) -> ReadOptions:
     """The options while it is not known yet whether they are those of a batch or of a stream.
 
     Raises:

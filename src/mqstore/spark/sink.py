@@ -37,7 +37,7 @@ class SinkOptions(NamedTuple):
     job_id: str | None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    def parse(cls, given: Mapping[str, object], schema: StructType, overwrite: bool) -> SinkOptions:
         """Check options and columns.
 
         Raises:

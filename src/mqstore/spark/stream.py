@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from mqstore.spark import stream_offsets
 from mqstore.spark.messages import select_batches
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.queue_ranges import KnownQueues, Offsets
+from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue, Range
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import plan_queue_splits
 from mqstore.spark.selection import Selection
@@ -37,6 +37,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: KnownQueues | None = None
         self._ceiling: Offsets | None = None
         self._last_batch_s = float("-inf")
+        self._joined: set[Queue] = set()
+        self._discovered_s = float("-inf")
 
     @property
     def _queues(self) -> KnownQueues:
@@ -71,11 +73,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with telling():
             begins = from_json(start)
             limited = not isinstance(limit, ReadAllAvailable)
-            found = self._queues.ranges()
+            found = self._discovered(begins)
             ends = stream_offsets.next_offsets(found, begins, self.options, self._ceiling, limited)
             if limited and self._waits(stream_offsets.waiting_offsets(begins, ends)):
                 return start
             return to_json(ends)
+
+    def _discovered(self, begins: Offsets) -> dict[Queue, Range]:
+        """The queues that there are, new ones only as often as ``discoveryInterval`` says; those of ``begins`` are not
+        new."""
+        found = self._queues.ranges()
+        interval_ms = self.options.discovery_interval_ms
+        if interval_ms is None:
+            return found
+        self._joined.update(begins)
+        now_s = time.monotonic()
+        if interval_ms and now_s - self._discovered_s >= interval_ms / 1000:
+            self._discovered_s = now_s
+            self._joined.update(found)
+        return {queue: one for queue, one in found.items() if queue in self._joined}
 
     def _waits(self, count: int) -> bool:
         """Whether ``minOffsetsPerTrigger`` holds a batch of so many messages back; what ends now is not held back."""
@@ -94,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> JsonOffsets:  # noqa: N802
         """Where the queues end now, for the query's progress."""
         with telling():
-            return to_json(stream_offsets.latest_offsets(self._queues.ranges()))
+            return to_json(stream_offsets.latest_offsets(self._discovered({})))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The splits of one batch."""

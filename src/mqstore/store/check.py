@@ -327,29 +327,15 @@ class _Check:
                 f"{state.missing} not written",
             )
         noted = [one for one in state.wrong if _has_lost_note(one)]
-        if noted:
-            offset, right, unit = noted[0]
-            self._finding(
-                Severity.WARNING,
-                "queue",
-                reader.directory,
-                offset,
-                f"the notes of {len(noted)} units are lost, so that readers look at the messages; the first is shown",
-                right,
-                unit,
-            )
         wrong = [one for one in state.wrong if not _has_lost_note(one)]
-        if wrong:
-            offset, right, unit = wrong[0]
-            self._finding(
-                Severity.ERROR,
-                "queue",
-                reader.directory,
-                offset,
-                f"{len(wrong)} units do not point at their messages; the first is shown",
-                right,
-                unit,
-            )
+        for severity, units, said in (
+            (Severity.WARNING, noted, "the notes of {} units are lost, so that readers look at the messages"),
+            (Severity.ERROR, wrong, "{} units do not point at their messages"),
+        ):
+            if units:
+                offset, right, unit = units[0]
+                said = said.format(len(units)) + "; the first is shown"
+                self._finding(severity, "queue", reader.directory, offset, said, right, unit)
         unit_behind = reader.unit(state.next_offset)
         if unit_behind is not None and unit_behind.is_written and not self._is_newer(unit_behind):
             self._finding(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STAGE_NAME: Final = "compact.partial"
+_ROW_GROUP_BYTES: Final = 32 << 20
 _EXCHANGE: Final = 2
 _AT_WORKING_DIRECTORY: Final = -100
 
@@ -163,33 +164,69 @@ def _merge(target_file_bytes: int, merge: _Merge) -> int:
 def _write(merge: _Merge, own: Path, target_file_bytes: int) -> int:
     import pyarrow.parquet as pq
 
-    stem = hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16]
-    writer: Any = None
-    written: list[Path] = []
     rows = 0
+    merged = _MergedFiles(own, hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16], target_file_bytes)
     for name in merge.small:
         with pq.ParquetFile(Path(merge.directory, name)) as file:
-            codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "zstd"
             rows += file.metadata.num_rows
             for number in range(file.metadata.num_row_groups):
-                if writer is None:
-                    written.append(own / f"compacted-{stem}-{len(written):03d}.parquet")
-                    sink = written[-1].open("wb")
-                    writer = pq.ParquetWriter(sink, file.schema_arrow, compression=codec)
-                writer.write_table(file.read_row_group(number))
-                if sink.tell() >= target_file_bytes:
-                    writer.close()
-                    sink.close()
-                    writer = None
-    if writer is not None:
-        writer.close()
-        sink.close()
-    for path in written:
-        durable.sync_path(path)
-    kept = sum(pq.read_metadata(path).num_rows for path in written)
+                merged.add(file.read_row_group(number), file.metadata.row_group(number).column(0).compression)
+    kept = sum(pq.read_metadata(path).num_rows for path in merged.close())
     if kept != rows:
         raise errors.CorruptFileError("merged files lack rows", path=merge.directory, expected=rows, found=kept)
     return rows
+
+
+class _MergedFiles:
+    """Rows of many files into files of about a size, their small row groups merged into large ones."""
+
+    def __init__(self, directory: Path, stem: str, target_file_bytes: int) -> None:
+        self._directory = directory
+        self._stem = stem
+        self._target_bytes = target_file_bytes
+        self._compression = "zstd"
+        self._pending: list[Any] = []
+        self._pending_bytes = 0
+        self._writer: Any = None
+        self._sink: Any = None
+        self._written: list[Path] = []
+
+    def add(self, rows: Any, compression: str) -> None:
+        """Add a table, to be compressed as it was if it begins a file."""
+        self._compression = compression
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= min(_ROW_GROUP_BYTES, self._target_bytes):
+            self._flush()
+
+    def close(self) -> list[Path]:
+        """Write what is pending; all files that were made."""
+        if self._pending:
+            self._flush()
+        self._finish()
+        for path in self._written:
+            durable.sync_path(path)
+        return self._written
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.concat_tables(self._pending)
+        self._pending, self._pending_bytes = [], 0
+        if self._writer is None:
+            self._written.append(self._directory / f"compacted-{self._stem}-{len(self._written):03d}.parquet")
+            self._sink = self._written[-1].open("wb")
+            self._writer = pq.ParquetWriter(self._sink, table.schema, compression=self._compression)
+        self._writer.write_table(table)
+        if self._sink.tell() >= self._target_bytes:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+            self._writer = None
 
 
 def _swap(directory: Path, new: Path, planned: list[str]) -> None:

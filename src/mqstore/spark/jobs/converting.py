@@ -81,9 +81,9 @@ def convert(
     report = ConversionReport(source, output)
     with Stage(output, source) as stage:
         if StorePaths(source).looks_like_store():
-            _to_kafka(spark, stage.root, report, options)
+            _to_kafka(spark, stage, report, options)
         else:
-            _to_rocketmq(spark, stage.root, report, options, block_bytes)
+            _to_rocketmq(spark, stage, report, options, block_bytes)
         stage.put_in_place()
     report.seconds = time.monotonic() - started
     return report
@@ -100,12 +100,13 @@ class _QueueTask(NamedTuple):
 class _QueueWork(NamedTuple):
     source: Path
     root: Path
+    scratch: Path
     config: KafkaConfig
     options: ConvertOptions
 
     def run(self, task: _QueueTask) -> PartitionReport:
         """Write one partition's directory; of two attempts the first to be ready counts."""
-        own = self.root / f".{uuid.uuid4().hex}"
+        own = self.scratch / uuid.uuid4().hex
         name = partition_directory_name(task.report.target_topic, task.queue.queue_id)
         with StoreView(self.source) as view:
             kafka_side.convert_queue(view, task.queue, task.report, own, self.config, self.options)
@@ -119,7 +120,7 @@ class _QueueWork(NamedTuple):
         return task.report
 
 
-def _to_kafka(spark: SparkSession, root: Path, report: ConversionReport, options: ConvertOptions) -> None:
+def _to_kafka(spark: SparkSession, stage: Stage, report: ConversionReport, options: ConvertOptions) -> None:
     config = kafka_side.kafka_config(options)
     with StoreView(report.source) as view:
         kafka_side.check_log(view)
@@ -129,14 +130,12 @@ def _to_kafka(spark: SparkSession, root: Path, report: ConversionReport, options
     empty = [PartitionReport(one.topic, one.queue_id, names[one.topic]) for one in queues]
     group_offsets.ask_for(commits, empty)
     tasks = [_QueueTask(*one) for one in zip(queues, empty, strict=True)]
-    work = _QueueWork(report.source, root, config, options)
+    work = _QueueWork(report.source, stage.root, stage.scratch(), config, options)
     report.partitions = run_tasks(spark, work.run, tasks)
     (rest,) = run_tasks(spark, _count_rest, [report.source])
     report.losses = rest
-    for left in root.glob(".*"):  # of attempts that were ended
-        copying.remove_tree(left)
-    ends = group_offsets.write(commits, report, root, config, options)
-    finish_data_directory(root, {**kafka_side.partition_ends(report.partitions), **ends}, config)
+    ends = group_offsets.write(commits, report, stage.root, config, options)
+    finish_data_directory(stage.root, {**kafka_side.partition_ends(report.partitions), **ends}, config)
 
 
 def _count_rest(source: Path) -> dict[Loss, int]:
@@ -180,6 +179,7 @@ class FilePlan(NamedTuple):
 class _MergeWork(NamedTuple):
     source: Path
     log: Path
+    scratch: Path
     file_size: int
     options: ConvertOptions
     block_bytes: int
@@ -207,7 +207,7 @@ class _MergeWork(NamedTuple):
         """Write one file; what its messages lost by it, by partition and kind."""
         plan, reports = task
         lost: Counter[tuple[int, Loss]] = Counter()
-        own = self.log / f".{uuid.uuid4().hex}"
+        own = self.scratch / uuid.uuid4().hex
         durable.make_directories(own)
         with KafkaView(self.source) as view, LogWriter(own, self.file_size, plan.start) as writer:
             for one in self._merged(view, plan, reports):
@@ -268,9 +268,9 @@ def plan_files(blocks: list[list[Block]], file_size: int) -> list[FilePlan]:
 
 
 def _to_rocketmq(
-    spark: SparkSession, root: Path, report: ConversionReport, options: ConvertOptions, block_bytes: int
+    spark: SparkSession, stage: Stage, report: ConversionReport, options: ConvertOptions, block_bytes: int
 ) -> None:
-    paths = StorePaths(root)
+    paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     config = rocketmq_side.store_config(options, paths)
     sizes = resolve_sizes(paths, config)
@@ -282,15 +282,13 @@ def _to_rocketmq(
     empty = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]
     group_offsets.ask_for(commits, empty)
     block_bytes = min(block_bytes, max(1, sizes.commit_log // 8))
-    work = _MergeWork(report.source, paths.commit_log, sizes.commit_log, options, block_bytes)
+    work = _MergeWork(report.source, paths.commit_log, stage.scratch(), sizes.commit_log, options, block_bytes)
     measured = run_tasks(spark, work.measure, list(enumerate(empty)))
     report.partitions = [one for one, _ in measured]
     plans = plan_files([blocks for _, blocks in measured], sizes.commit_log)
     for lost in run_tasks(spark, work.write, [(plan, empty) for plan in plans]):
         for (source, loss), count in lost.items():
             report.partitions[source].lose(loss, count)
-    for left in paths.commit_log.glob(".*"):  # of attempts that were ended
-        copying.remove_tree(left)
     durable.sync_directory(paths.commit_log)
-    build_derived(spark, NewStore(paths, sizes, config), DEFAULT_SPLIT_BYTES)
-    rocketmq_side.finish_store(root, config, report, commits)
+    build_derived(spark, NewStore(paths, stage.scratch(), sizes, config), DEFAULT_SPLIT_BYTES)
+    rocketmq_side.finish_store(stage.root, config, report, commits)

@@ -127,7 +127,7 @@ def stats(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     report: str | os.PathLike[str] | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> StatsResult:
     """Count the messages of ``source``, and write a page about them if asked to.

@@ -23,9 +23,10 @@ from mqstore.store.log_reader import Chunk
 
 
 class Work(NamedTuple):
-    """Where the index goes, and the shape of its files."""
+    """Where the index goes, where attempts write, which may come too late, and the shape of the files."""
 
     directory: Path
+    scratch: Path
     geometry: Geometry
 
 
@@ -80,7 +81,7 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile | None:
         return None
     shape = (work.geometry.hash_slots, work.geometry.max_entries)
     begin_timestamp_ms = chunk.columns.store_timestamp_ms[row]
-    path = work.directory / f".{plan.number:06d}.{uuid.uuid4().hex}"
+    path = work.scratch / f"index-{plan.number:06d}-{uuid.uuid4().hex}"
     file = MappedFile(path, work.geometry.file_size, create=True)
     try:
         while chunk is not None:
@@ -141,8 +142,6 @@ def name_files(work: Work, built: Sequence[BuiltFile]) -> list[str]:
         names.append(name)
     if len(names) > 1:
         _carry_header(work.directory / names[-2], work.directory / names[-1])
-    for left in work.directory.glob(".*"):  # of attempts that came too late
-        left.unlink()
     durable.sync_directory(work.directory)
     return names
 

@@ -104,20 +104,16 @@ def load(
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
     rows = load_input.in_order(frame, stored_ms)
     with Stage(target) as stage:
-        paths = StorePaths(stage.root)
-        durable.make_directories(paths.commit_log)
-        new = _new_store(paths, config or StoreConfig())
-        spool = target.with_name(f".{target.name}.{uuid.uuid4().hex}.sorted")
-        try:
-            with watched(spark, None, on_progress):
-                rows.write.parquet(str(spool))
-            clock.note("sort")
-            measured = _measure(spark, new, spool, on_progress)
-            clock.note("measure")
-            log_bytes = _write(spark, new, measured, on_progress)
-            clock.note("write")
-        finally:
-            copying.remove_tree(spool)
+        new = _new_store(stage, config or StoreConfig())
+        spool = new.scratch / "sorted"
+        with watched(spark, None, on_progress):
+            rows.write.parquet(str(spool))
+        clock.note("sort")
+        measured = _measure(spark, new, spool, on_progress)
+        clock.note("measure")
+        log_bytes = _write(spark, new, measured, on_progress)
+        clock.note("write")
+        copying.remove_tree(spool)
         found, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         _note_topics(new, measured)
         clock.note("derive")
@@ -133,9 +129,11 @@ def load(
     )
 
 
-def _new_store(paths: StorePaths, config: StoreConfig) -> NewStore:
+def _new_store(stage: Stage, config: StoreConfig) -> NewStore:
+    paths = StorePaths(stage.root)
+    durable.make_directories(paths.commit_log)
     sizes = resolve_sizes(paths, config)
-    return NewStore(paths, sizes, with_sizes(config, sizes))
+    return NewStore(paths, stage.scratch(), sizes, with_sizes(config, sizes))
 
 
 # -- measuring

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.inventory import ProblemKind
+from mqstore.files.stage import Stage
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
@@ -72,9 +73,17 @@ class RebuildResult:
 
 
 class NewStore(NamedTuple):
-    """The store being made, under another name until it is complete."""
+    """The store being made, under another name until it is complete.
+
+    Attributes:
+        paths: where it lies.
+        scratch: where an attempt writes what counts when it is finished. Attempts that Spark has given up may go on
+            for a while, so that nothing of theirs may lie in the store.
+        sizes, config: the shape of its files, and the rest.
+    """
 
     paths: StorePaths
+    scratch: Path
     sizes: FileSizes
     config: StoreConfig
 
@@ -111,11 +120,14 @@ def rebuild(
     clock = Clock()
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
+    old = StorePaths(Path(source).absolute())
     target = Path(output).absolute()
-    stage = _begin(spark, StorePaths(Path(source).absolute()), target, config or StoreConfig())
-    clock.note("copy")
-    found, in_order = build_derived(spark, stage, split_bytes, on_progress)
-    _put_in_place(stage.paths.root, target)
+    check_is_store(old)
+    with Stage(target, old.root) as stage:
+        new = _begin(spark, old, stage, config or StoreConfig())
+        clock.note("copy")
+        found, in_order = build_derived(spark, new, split_bytes, on_progress)
+        stage.put_in_place()
     clock.note("build")
     return _result(target, found, clock, in_order)
 
@@ -128,16 +140,17 @@ def build_derived(
     Returns what each split of the log holds, and whether the log had to be gone through in order on the driver.
     """
     splits = plan_splits(stage.store, split_bytes)
-    work = queue_files.Work(
-        stage.paths.root, stage.sizes.consume_queue, delay_levels_of(stage.paths, stage.config.message_delay_level)
-    )
+    queues = StorePaths(stage.scratch / "queues")
+    levels = delay_levels_of(stage.paths, stage.config.message_delay_level)
+    work = queue_files.Work(queues.root, stage.sizes.consume_queue, levels)
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
         _log.warning("%s: queues with gaps or doubles, going through the log in order", stage.paths.root)
-        for directory in (stage.paths.consume_queue, stage.paths.index):
-            copying.remove_tree(directory)
     else:
+        if ranges:
+            durable.rename(queues.consume_queue, stage.paths.consume_queue)
+            durable.sync_directory(stage.paths.root)
         queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
         names = _build_index(spark, stage, splits, found)
         _note(stage, found, ranges, names)
@@ -145,18 +158,14 @@ def build_derived(
     return found, ranges is None
 
 
-def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreConfig) -> NewStore:
+def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> NewStore:
     """Copy log and settings, the log's files side by side."""
-    check_is_store(source)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise errors.UsageError("the output directory is in use", path=target, hint="give a new directory")
     source = StorePaths(
         source.root, given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
     )
     config = in_one_directory(config)
     sizes = resolve_sizes(source, config)
-    paths = StorePaths(target.with_name(f".{target.name}.partial"))
-    copying.remove_tree(paths.root)
+    paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     log = LogReader(source.commit_logs)
     for problem in log.inventory.problems:
@@ -164,9 +173,7 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
             raise problem.to_error(errors.HINT_DOUBLE)
     pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in log.inventory.entries]
     log.close()
-    run_tasks(spark, _copy, pairs)
-    for left in paths.commit_log.glob(".*"):  # of attempts that came too late
-        left.unlink()
+    run_tasks(spark, functools.partial(_copy, stage.scratch()), pairs)
     durable.sync_directory(paths.commit_log)
     copying.copy_tree(source.config, paths.config)
     save_multi_dispatch(paths.root, find_multi_dispatch(source))
@@ -174,13 +181,13 @@ def _begin(spark: SparkSession, source: StorePaths, target: Path, config: StoreC
         if path.exists():
             copying.copy_file(path, paths.root / path.name)
     levels = delay_levels_of(source, config.message_delay_level)
-    return NewStore(paths, sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
+    return NewStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
 
 
-def _copy(pair: tuple[Path, Path]) -> None:
-    """Copy a file under a name of the attempt's own first, so that a task that runs twice does no harm."""
+def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
+    """Runs in a task: copy a file under a name of the attempt's own first, so that running twice does no harm."""
     source, target = pair
-    own = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    own = scratch / f"{target.name}-{uuid.uuid4().hex}"
     copying.copy_file(source, own)
     os.replace(own, target)
 
@@ -193,7 +200,7 @@ def _build_index(spark: SparkSession, stage: NewStore, splits: list[Split], foun
     if not plans:
         return []
     durable.make_directories(stage.paths.index)
-    work = index_files.Work(stage.paths.index, stage.sizes.index)
+    work = index_files.Work(stage.paths.index, stage.scratch, stage.sizes.index)
     built = run_tasks(spark, functools.partial(index_files.build_file, work), plans)
     return index_files.name_files(work, [one for one in built if one is not None])
 
@@ -230,13 +237,6 @@ def _note(
             end_ms = index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size)).end_timestamp_ms
         known = notes.load_checkpoint(stage.paths.checkpoint)
         notes.save_checkpoint(stage.paths.checkpoint, known._replace(index_msg_timestamp_ms=end_ms))
-
-
-def _put_in_place(stage: Path, target: Path) -> None:
-    if target.exists():
-        target.rmdir()
-    stage.rename(target)
-    durable.sync_directory(target.parent)
 
 
 def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool) -> RebuildResult:
