@@ -39,6 +39,8 @@ from mqstore.store.columns import SCHEMA
 RESULTS = Path(__file__).resolve().parent / "results"
 TWO_COLUMNS = ("topic", "storeSize")
 RARE_EVERY = 100
+_NOISE_BYTES = 16 << 20
+_STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
 WORKER_MODULE = b"pyspark.daemon"
 SAMPLE_S = 0.02
@@ -89,15 +91,15 @@ class WorkerMemory:
 
 
 def make_store(path: Path, messages: int, body_bytes: int) -> None:
-    """Fill a store with messages of one body size."""
-    body = os.urandom(body_bytes)
+    """Fill a store with messages of one body size, no two alike: Parquet would keep a repeated one once."""
+    noise = os.urandom(_NOISE_BYTES + body_bytes)
     with mqstore.open(path) as store:
         for first in range(0, messages, 1000):
             store.put_batch(
                 [
                     Message(
                         "rare" if number % RARE_EVERY == 0 else "orders",
-                        body,
+                        noise[(place := number * _STEP % _NOISE_BYTES) : place + body_bytes],
                         tags="even" if number % 2 == 0 else "odd",
                         keys=[f"k-{number}"],
                         properties={"amount": str(number % 1000), "region": "eu"},
@@ -222,8 +224,8 @@ def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[],
     return row
 
 
-def measure(bench: Bench, rounds: int) -> list[Row]:
-    """All rows but those on one core."""
+def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
+    """All rows but those on one core, as far as ``only`` is in their names."""
     pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
         (Row("scan, two columns", "Spark reading the Parquet"), bench.scan_two, bench.scan_two_parquet),
         (Row("scan, all columns", "Spark reading the Parquet"), bench.scan_all, bench.scan_all_parquet),
@@ -232,7 +234,7 @@ def measure(bench: Bench, rounds: int) -> list[Row]:
         (Row("rebuild, a core", "the compiled rebuild", per_core=True), bench.rebuild, bench.rebuild_peer),
         (Row("audit, a core", "the same in process", per_core=True), bench.audit, here(bench.audit)),
     ]
-    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
+    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs if only in row.name]
 
 
 def measure_cores(bench: Bench, rounds: int) -> list[Row]:
@@ -303,6 +305,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="where to put the data; left out: a temporary directory")
+    parser.add_argument("--only", default="", help="rows with this in their names; nothing is written then")
     parser.add_argument("--quick", action="store_true", help="a small store and one round, to see that it works")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -313,8 +316,8 @@ def main() -> None:
         bench = Bench(work, work / "store", arguments.cores)
         bench.start(arguments.cores)
         bench.export_equivalent()
-        rows = measure(bench, arguments.rounds)
-        rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 else []
+        rows = measure(bench, arguments.rounds, arguments.only)
+        rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 and not arguments.only else []
         bench.spark.stop()
         with mqstore.inspect(work / "store") as view:
             log_bytes = view.log_end
@@ -328,7 +331,7 @@ def main() -> None:
             "when": datetime.now(timezone.utc).date().isoformat(),
             "driverPeakBytes": own_peak_bytes(),
         }
-        write(work if arguments.quick else RESULTS, rows, facts, arguments.cores)
+        write(work if arguments.quick or arguments.only else RESULTS, rows, facts, arguments.cores)
 
 
 if __name__ == "__main__":

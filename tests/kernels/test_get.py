@@ -133,3 +133,59 @@ def test_rows_outside_are_refused(kernels: Kernels) -> None:
             kernels.unit_span(bytes(40), first, 1, None, 0, 0)
         with pytest.raises(UsageError):
             kernels.take_messages(bytes(40), first, 0, b"", 0, b"t", 0, None, (), 1, 1, [], Record)
+
+
+def test_golden_queues_as_columns(golden: Path) -> None:
+    rows = 0
+    for topic, queue_id in queues(golden):
+        units, log = queue_of(golden, topic, queue_id)
+        place = (topic.encode(), queue_id)
+        (taken, _), messages = both(
+            "take_messages", units, 0, 0, log, 0, *place, None, (), 10_000, 1 << 40, list, Record
+        )
+        columns = columns_of(units, 0, 0, log, 0, *place)
+        assert columns["position"] == [message.physical_offset for message in messages]
+        assert columns["queue_offset"] == list(range(taken))
+        assert columns["body_size"] == [len(message.body) for message in messages]
+        half = taken // 2
+        first = columns["position"][half]
+        assert columns_of(units, half, half, log[first:], first, *place)["queue_offset"] == list(range(half, taken))
+        # What the units or the records say otherwise ends it.
+        for odd in (
+            (units, 0, 1, log, 0, *place),
+            (units, 0, 0, log, 0, b"other", queue_id),
+            (units, 0, 0, log, 0, topic.encode(), queue_id + 1),
+            (units, 0, 0, log[1:], 1, *place) if columns["position"][0] == 0 else (units[:0], 0, 0, log, 0, *place),
+        ):
+            assert columns_of(*odd)["position"] == []
+        assert columns_of(units, 0, 0, log[: first + 9], 0, *place)["position"] == columns["position"][:half]
+        rows += taken
+    assert rows > 2000
+
+
+def test_hostile_units_as_columns(golden: Path) -> None:
+    rng = random.Random(11)
+    topic, queue_id = queues(golden)[0]
+    units, log = queue_of(golden, topic, queue_id)
+    lengths = set()
+    for _ in range(300):
+        spoiled_units, spoiled_log = bytearray(units[:1000]), bytearray(log)
+        spoiled = rng.choice([spoiled_units, spoiled_log])
+        unit = decode_unit(units, rng.randrange(50) * 20)
+        place = (
+            rng.randrange(1000) if spoiled is spoiled_units else unit.physical_offset + rng.randrange(unit.size_bytes)
+        )
+        spoiled[place] ^= 1 << rng.randrange(8)
+        found = columns_of(bytes(spoiled_units), 0, 0, bytes(spoiled_log), 0, topic.encode(), queue_id)
+        lengths.add(len(found["position"]))
+    assert len(lengths) > 20
+    assert max(lengths) == 50
+
+
+def columns_of(*arguments: Any) -> dict[str, list[int]]:
+    """The columns that both versions give."""
+    tables = [kernels.scan_units(*arguments) for kernels in BOTH]
+    found = [{name: getattr(table, name).tolist() for name in table.COLUMN_NAMES} for table in tables]
+    assert found[0] == found[1]
+    assert tables[0].next_position == tables[1].next_position
+    return found[0]

@@ -114,6 +114,7 @@ queue_runs = _chosen.queue_runs
 record_with_key = _chosen.record_with_key
 resync = _chosen.resync
 scan = _chosen.scan
+scan_units = _chosen.scan_units
 select_units = _chosen.select_units
 split_keys = _chosen.split_keys
 take_messages = _chosen.take_messages
@@ -170,6 +171,7 @@ __all__ = [
     "record_with_key",
     "resync",
     "scan",
+    "scan_units",
     "select_units",
     "split_keys",
     "take_messages",

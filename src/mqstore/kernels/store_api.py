@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.record import Record
+
+if TYPE_CHECKING:
+    from mqstore.kernels.api import LogColumns
 
 
 class LogTail(Protocol):
@@ -183,6 +186,23 @@ class StoreKernels(Protocol):
         Returns how many units were dealt with and how many bytes of records were added. The next unit is one whose
         record does not lie in ``data``, is damaged or not what the unit says, or whose tag is not ASCII, unless a
         limit was reached.
+        """
+
+    def scan_units(
+        self,
+        units: Buffer,
+        first: int,
+        queue_offset: int,
+        data: bytes,
+        data_offset: int,
+        topic: bytes,
+        queue_id: int,
+        /,
+    ) -> LogColumns:
+        """The records of the units from ``first`` on as columns, for as long as nothing is out of the ordinary.
+
+        Arguments as of :meth:`take_messages`. The unit behind the last row is one whose record does not lie in
+        ``data``, is damaged or not what the unit says. ``stop`` means nothing here.
         """
 
     def key_hash(self, topic: bytes, key: bytes, /) -> int:

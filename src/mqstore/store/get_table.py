@@ -1,17 +1,17 @@
 """Messages of a queue as an Arrow table: the bytes of the log become columns, without a Python object for any message.
 
-The units say where the records are. Neighbours are read in one go and looked through by one kernel; whatever lies
-between them belongs to other queues. A message about which anything is special is judged by the plain path, one by one.
+The units say where the records are. Neighbours are read in one go, and one kernel takes those that the units name;
+whatever lies between them belongs to other queues. A message about which anything is special is judged by the plain
+path, one by one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore import errors, kernels
-from mqstore.layout.queue_unit import QUEUE_UNIT
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.status import GetMessageStatus
 from mqstore.store import reading
 from mqstore.store.log_reader import Chunk, LogReader
@@ -23,7 +23,7 @@ Names = Sequence[str] | None
 """Columns asked for, in their order; None is all."""
 DEFAULT_ROWS = 8192
 _GAP_BYTES = 16 << 10
-_SPAN_BYTES = 8 << 20
+_SPAN_BYTES = 4 << 20
 _MOST_ROWS = 1 << 20
 
 
@@ -64,10 +64,9 @@ def get_table(
     if outside is not None:
         return GetTableResult(outside[0], outside[1], low, high, _table(batches, names))
     units = queue_range.queue.units(offset, min(high - offset, max_messages, _MOST_ROWS))
-    places = [place for place, _, _ in QUEUE_UNIT.iter_unpack(units)]
     done = 0
-    while done < len(places):
-        found = _stretch(log, queue_range, offset, units, places, done, names)
+    while done < len(units) // QUEUE_UNIT_SIZE:
+        found = _stretch(log, queue_range.queue, offset, units, done, names)
         if found is None:
             break
         batches.append(found)
@@ -78,69 +77,25 @@ def get_table(
 
 
 def _stretch(
-    log: LogReader,
-    queue_range: reading.QueueRange,
-    offset: int,
-    units: bytes,
-    places: list[int],
-    first: int,
-    names: Sequence[str],
+    log: LogReader, queue: reading.UnitSource, offset: int, units: bytes, first: int, names: Sequence[str]
 ) -> Any | None:
     """The messages from unit ``first`` on that lie close together; None when there is something special about it."""
-    span = kernels.unit_span(units, first, len(places) - first, None, _GAP_BYTES, _SPAN_BYTES)
-    if span is None or span[0] != places[first]:
+    count = len(units) // QUEUE_UNIT_SIZE - first
+    span = kernels.unit_span(units, first, count, None, _GAP_BYTES, _SPAN_BYTES)
+    data = None if span is None else log.read(span[0], span[1] - span[0])
+    if span is None or data is None:
         return None
-    data = log.read(span[0], span[1] - span[0])
-    if data is None:
-        return None
-    columns = kernels.scan(data, 0, len(data), span[0], check_crc=False, max_records=len(data))
-    chunk = Chunk(data, span[0], columns)
-    stop = bisect_left(places, span[1], first)
-    rows = _rows(chunk, queue_range.queue, offset + first, [place - span[0] for place in places[first:stop]])
-    return _batch(chunk, rows, names) if rows else None
-
-
-def _rows(chunk: Chunk, queue: reading.UnitSource, offset: int, positions: list[int]) -> list[int]:
-    """The rows at ``positions``, as far as each is the message of the queue that its unit should name."""
-    columns = chunk.columns
     topic = queue.topic.encode("utf-8", "surrogateescape")
-    if _is_only(chunk, topic, queue.queue_id, offset, positions):
-        return list(range(len(positions)))
-    row_at = {position: row for row, position in enumerate(columns.position)}
-    rows: list[int] = []
-    for position in positions:
-        row = row_at.get(position)
-        if row is None or columns.queue_id[row] != queue.queue_id or columns.queue_offset[row] != offset + len(rows):
-            break
-        begin = columns.topic_position[row]
-        if chunk.buffer[begin : begin + columns.topic_size[row]] != topic:
-            break
-        rows.append(row)
-    return rows
+    columns = kernels.scan_units(units, first, offset + first, data, span[0], topic, queue.queue_id)
+    return _table_of(Chunk(data, span[0], columns), names) if columns.count else None
 
 
-def _is_only(chunk: Chunk, topic: bytes, queue_id: int, offset: int, positions: list[int]) -> bool:
-    """Whether the records are those of the units and no others: looked at column by column."""
-    columns, count = chunk.columns, len(positions)
-    if columns.count != count or columns.position.tolist() != positions:
-        return False
-    if columns.queue_offset.tolist() != list(range(offset, offset + count)):
-        return False
-    if columns.topic_size.tolist() != [len(topic)] * count:
-        return False
-    topics = kernels.gather(chunk.buffer, columns.topic_position, columns.topic_size, 0, count)
-    return columns.queue_id.tolist() == [queue_id] * count and bytes(topics.data) == topic * count
-
-
-def _batch(chunk: Chunk, rows: list[int], names: Sequence[str]) -> Any:
+def _table_of(chunk: Chunk, names: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     from mqstore.store.columns import message_batches
 
-    found = pa.Table.from_batches(message_batches(chunk, names, ""))
-    if rows == list(range(len(rows))):
-        return found.slice(0, len(rows))
-    return found.take(rows)
+    return pa.Table.from_batches(message_batches(chunk, names, ""))
 
 
 def _one(log: LogReader, find: reading.Finder, offset: int, names: Sequence[str]) -> GetTableResult:
@@ -151,7 +106,7 @@ def _one(log: LogReader, find: reading.Finder, offset: int, names: Sequence[str]
         data = log.read(record.physical_offset, record.total_size)
         if data is not None:
             columns = kernels.scan(data, 0, len(data), record.physical_offset, check_crc=False)
-            batches.append(_batch(Chunk(data, record.physical_offset, columns), [0], names))
+            batches.append(_table_of(Chunk(data, record.physical_offset, columns), names))
     return GetTableResult(
         result.status, result.next_offset, result.min_offset, result.max_offset, _table(batches, names)
     )

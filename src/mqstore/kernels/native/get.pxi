@@ -75,20 +75,21 @@ def take_messages(
     cdef Unit unit
     cdef Parts parts
     cdef Marks marks
+    cdef Text name = text_of(topic)
     check_rows(total, first, total)
     codes = numbers_of(() if all_codes else tag_codes, &code_count)
     try:
         while number < total and PyList_GET_SIZE(messages) < most:
             unit = unit_at(source.at, number)
             at = unit.physical_offset - data_offset
-            if unit.size <= 0 or unit.physical_offset < data_offset or at > log.size - unit.size:
+            if not is_within(&unit, data_offset, log.size):
                 break
             if is_wanted(&unit, codes, code_count, all_codes):
                 if PyList_GET_SIZE(messages) > 0 and used + unit.size > most_bytes:
                     break
                 if judge(log.at + at, unit.size, unit.physical_offset, False, &parts, &marks) != VALID:
                     break
-                if not is_of_queue(log.at + at, &parts, unit.size, topic, queue_id, queue_offset + number - first):
+                if not is_of_queue(log.at + at, &parts, unit.size, name, queue_id, queue_offset + number - first):
                     break
                 wanted = 1 if all_codes else has_tag(log.at + at + parts.properties.start, &marks, tags)
                 if wanted < 0:
@@ -102,14 +103,73 @@ def take_messages(
     return number - first, used
 
 
+cdef struct Text:
+    const char* at
+    Py_ssize_t size
+
+
+cdef inline Text text_of(bytes text):
+    """Where ``text`` lies, for as long as somebody holds it."""
+    cdef Text found
+    found.at, found.size = PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+    return found
+
+
 cdef inline bint is_of_queue(
-    const uint8_t* p, Parts* parts, int32_t size, bytes topic, int64_t queue_id, int64_t queue_offset
-) noexcept:
+    const uint8_t* p, Parts* parts, int32_t size, Text topic, int64_t queue_id, int64_t queue_offset
+) noexcept nogil:
     return (
         parts.size == size and mq_get32(p + 12) == queue_id and mq_get64(p + 20) == queue_offset
-        and parts.topic.size == PyBytes_GET_SIZE(topic)
-        and memcmp(p + parts.topic.start, PyBytes_AS_STRING(topic), parts.topic.size) == 0
+        and parts.topic.size == topic.size and memcmp(p + parts.topic.start, topic.at, topic.size) == 0
     )
+
+
+cdef inline bint is_within(Unit* unit, int64_t data_offset, Py_ssize_t data_size) noexcept nogil:
+    """Whether the record that the unit points at lies in the data."""
+    return (
+        unit.size > 0 and unit.physical_offset >= data_offset
+        and unit.physical_offset - data_offset <= data_size - unit.size
+    )
+
+
+def scan_units(
+    units, Py_ssize_t first, int64_t queue_offset, data, int64_t data_offset, bytes topic, int64_t queue_id, /,
+):
+    """The records of the next units as LogColumns; see mqstore.kernels.api.Kernels.scan_units."""
+    cdef Source source = Source(units)
+    cdef Source log = Source(data)
+    cdef Py_ssize_t total = source.size // UNIT_SIZE
+    cdef Py_ssize_t number = first
+    cdef int64_t rows = 0
+    cdef int64_t end = 0
+    cdef int64_t capacity, at
+    cdef Text name = text_of(topic)
+    cdef Columns columns
+    cdef bytearray arena
+    cdef Unit unit
+    cdef Parts parts
+    cdef Marks marks
+    check_rows(total, first, total)
+    while number < total:
+        unit = unit_at(source.at, number)
+        if not is_within(&unit, data_offset, log.size):
+            break
+        number += 1
+    capacity = padded(number - first)
+    memset(&columns, 0, sizeof(Columns))
+    arena = grown(None, &columns, 0, capacity)
+    with nogil:
+        while first + rows < number:
+            unit = unit_at(source.at, first + rows)
+            at = unit.physical_offset - data_offset
+            if judge(log.at + at, unit.size, unit.physical_offset, False, &parts, &marks) != VALID:
+                break
+            if not is_of_queue(log.at + at, &parts, unit.size, name, queue_id, queue_offset + rows):
+                break
+            put_row(&columns, rows, log.at + at, at, &parts, &marks)
+            end = at + unit.size
+            rows += 1
+    return LogColumns(arena, capacity, rows, data_offset, end, STOP_END, 0, 0, 0)
 
 
 cdef int has_tag(const uint8_t* properties, Marks* marks, tags) except -2:

@@ -12,7 +12,7 @@ from mqstore.kernels.pure.arrow import (
 )
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
-from mqstore.kernels.pure.get import take_messages, unit_span
+from mqstore.kernels.pure.get import scan_units, take_messages, unit_span
 from mqstore.kernels.pure.index import index_put, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
@@ -56,6 +56,7 @@ __all__ = [
     "record_with_key",
     "resync",
     "scan",
+    "scan_units",
     "select_units",
     "split_keys",
     "take_messages",

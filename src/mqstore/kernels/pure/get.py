@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from mqstore.errors import CorruptRecordError
+from mqstore.kernels.api import LogColumns, Stop
 from mqstore.kernels.pure.checks import MAX_PHYSICAL_OFFSET, check_rows
+from mqstore.kernels.pure.scan import row_of
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
@@ -88,6 +90,28 @@ def take_messages(
                 used += unit.size_bytes
         number += 1
     return number - first, used
+
+
+def scan_units(
+    units: Buffer, first: int, queue_offset: int, data: bytes, data_offset: int, topic: bytes, queue_id: int, /
+) -> LogColumns:
+    """See :meth:`mqstore.kernels.api.Kernels.scan_units`."""
+    total = len(units) // QUEUE_UNIT_SIZE
+    check_rows(total, first, total)
+    rows: list[tuple[int, ...]] = []
+    end = 0
+    for number in range(first, total):
+        unit = decode_unit(units, number * QUEUE_UNIT_SIZE)
+        at = unit.physical_offset - data_offset
+        if unit.size_bytes <= 0 or at < 0 or at > len(data) - unit.size_bytes:
+            break
+        record = _record_at(data, at, unit)
+        place = (topic, queue_id, queue_offset + len(rows))
+        if record is None or (record.topic_raw, record.queue_id, record.queue_offset) != place:
+            break
+        rows.append(row_of(record, at))
+        end = at + unit.size_bytes
+    return LogColumns(LogColumns.arena_of(rows), len(rows), len(rows), data_offset, end, Stop.END, 0, 0, 0)
 
 
 def _record_at(data: bytes, at: int, unit: QueueUnit) -> Record | None:

@@ -55,7 +55,7 @@ def scan(
             if isinstance(record, Blank):
                 stop, blank_size = Stop.BLANK, record.size_bytes
                 break
-            rows.append(_row(record, position))
+            rows.append(row_of(record, position))
             position += record.total_size
     arena = LogColumns.arena_of(rows)
     return LogColumns(arena, len(rows), len(rows), physical_offset, position, stop, damage, blank_size, short_size)
@@ -75,7 +75,7 @@ def _judge(
     return Stop.SHORT, 0, PREFIX.unpack_from(view, position)[0]
 
 
-def _row(record: Record, position: int) -> tuple[int, ...]:
+def row_of(record: Record, position: int) -> tuple[int, ...]:
     """The columns of one record, in their order in the arena."""
     topic_length_size = 1 if record.magic == c.MAGIC_V1 else 2
     store_host = position + c.BORN_HOST_POSITION + len(record.born_host_raw) + 8
