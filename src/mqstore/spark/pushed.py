@@ -46,7 +46,7 @@ class Pushed:
         kind = type(one).__name__
         if kind not in ("EqualTo", "In"):
             return None
-        values = frozenset([one.value] if kind == "EqualTo" else one.value)
+        values = frozenset([one.value] if kind == "EqualTo" else one.value) - {None}  # which equals nothing
         known = getattr(self, name)
         changed: dict[str, Any] = {name: values if known is None else known & values}
         return replace(self, **changed)
@@ -57,7 +57,8 @@ class Pushed:
         if bounds is None:
             return None
         low, high = getattr(self, name)
-        changed: dict[str, Any] = {name: (max(low, bounds[0]), min(high, bounds[1]))}
+        # No row is at the largest number of all, so that a range that begins there is empty.
+        changed: dict[str, Any] = {name: (min(max(low, bounds[0]), LONG_MAX), min(high, bounds[1]))}
         return replace(self, **changed)
 
 

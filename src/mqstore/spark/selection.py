@@ -128,7 +128,7 @@ class Selection:
         if self.topics is not None or self.topic_pattern is not None or self.queues is not None or self.offsets:
             masks.append(self._topic_mask(batch))
         if self.pushed.queue_ids is not None:
-            masks.append(pc.is_in(batch["queueId"], pa.array(self.pushed.queue_ids, pa.int32())))
+            masks.append(pc.is_in(batch["queueId"].cast(pa.int64()), pa.array(self.pushed.queue_ids, pa.int64())))
         if self.pushed.tags is not None:
             masks.append(pc.is_in(batch["tags"], pa.array(self.pushed.tags, pa.string())))
         for name, (low, high) in self._ranges:

@@ -35,12 +35,12 @@ class TableView(ABC):
     Attributes:
         schema: all its columns.
         columns: those asked for.
-        pushable: the columns of which filters of Spark can be taken over.
+        pushable: the columns of which filters of Spark are taken over; :meth:`read` must keep to what they leave.
         pushed: what those taken leave.
     """
 
     schema: ClassVar[Any]
-    pushable: ClassVar[tuple[str, ...]] = ("topic", "queueId")
+    pushable: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, stores: Sequence[StoreRef], options: ReadOptions, columns: Sequence[str]) -> None:
         self.stores = list(stores)
@@ -92,6 +92,7 @@ class QueuesPart(NamedTuple):
 class QueuesView(TableView):
     """Every unit in use of every consume queue, as it stands in the queue files."""
 
+    pushable = ("topic", "queueId")
     schema = pa.schema(
         [
             ("topic", pa.string()),
@@ -269,6 +270,7 @@ class FilesView(TableView):
 class ProgressView(TableView):
     """How far each consumer group has come in each queue."""
 
+    pushable = ("topic", "queueId")
     schema = pa.schema(
         [
             ("group", pa.string()),
