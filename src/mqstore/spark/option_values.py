@@ -116,7 +116,7 @@ def json_object(name: str, text: str, example: str) -> dict[str, Any]:
     """A JSON object."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise bad(name, f"JSON such as {example}", text)

@@ -50,7 +50,7 @@ class _Ledger:
                 self.done = {str(name): int(number) for name, number in content["done"].items()}
                 begun = content["begun"]
                 self.begun = None if begun is None else (Batch(*begun["batch"]), int(begun["logEnd"]))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise CorruptFileError(
                     "the note of what Spark has appended is damaged", path=path, found=error,
                     hint="removed, the last batch of each query may be appended twice",

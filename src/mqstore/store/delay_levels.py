@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.whole import read_whole
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from mqstore.store.json_note import load_note
 from mqstore.store.paths import StorePaths
 
 NOTE_NAME = "mqstore-delay-levels.json"
@@ -28,22 +29,19 @@ def delay_levels_of(paths: StorePaths, configured: str | None = None) -> str:
     """
     if configured is not None:
         return configured
-    path = paths.root / NOTE_NAME
-    data = read_whole(path, "note of delay levels")
-    if data is None:
-        return DEFAULT_DELAY_LEVELS
-    try:
-        levels = json.loads(data)[_LEVELS]
-        parse_delay_levels(levels)
-    except (errors.UsageError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise errors.CorruptConfigError(
-            "the note of delay levels cannot be read",
-            path=path,
-            expected=f'a JSON object with {_LEVELS}, as "{DEFAULT_DELAY_LEVELS}"',
-            found=str(error),
-            hint="remove it, and give message_delay_level when opening the store",
-        ) from error
-    return str(levels)
+
+    def parse(content: Any) -> str:
+        parse_delay_levels(content[_LEVELS])
+        return str(content[_LEVELS])
+
+    noted = load_note(
+        paths.root / NOTE_NAME,
+        "note of delay levels",
+        parse,
+        expected=f'a JSON object with {_LEVELS}, as "{DEFAULT_DELAY_LEVELS}"',
+        hint="remove it, and give message_delay_level when opening the store",
+    )
+    return DEFAULT_DELAY_LEVELS if noted is None else noted
 
 
 def save_delay_levels(root: Path, levels: str) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.directories import Directories
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.held import Held
 from mqstore.files.layout_of import refuse_for_rocketmq
 from mqstore.files.lock import StoreLock
@@ -105,6 +106,9 @@ class Engine:
             self._lock = StoreLock(self.paths.lock)
             held.callback(self._lock.release)
             held.callback(self._lock.release)  # twice, as what _run calls
+            self._log_locks = DirectoryLocks()
+            held.callback(self._log_locks.release)
+            held.callback(self._log_locks.release)
             held.push(self._note_clean_end)
             self._find_log()
             self._find_multi_dispatch()
@@ -140,6 +144,7 @@ class Engine:
             places.paths, places.read_only, full_ratio=config.disk_space_clean_forcibly_ratio / 100
         )
         self.directories.make()
+        places.lock(self._log_locks)
 
     def _find_multi_dispatch(self) -> None:
         found = find_multi_dispatch(self.paths)

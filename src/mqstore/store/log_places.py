@@ -12,11 +12,14 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.inventory import take_inventory
 from mqstore.files.whole import mode_of, read_whole
+from mqstore.store.json_note import load_note
 
 NOTE_NAME = "mqstore-commitlog.json"
 SEPARATOR = ","
@@ -35,6 +38,15 @@ class LogPlaces:
     def all(self) -> list[Path]:
         """Every directory once."""
         return [*self.paths, *(path for path in self.read_only if path not in self.paths)]
+
+    def lock(self, locks: DirectoryLocks) -> None:
+        """Keep other stores from writing there; those that only hold old files may belong to several stores.
+
+        Raises:
+            StoreLockedError, StoreIOError: as :meth:`DirectoryLocks.acquire`.
+        """
+        for path in filter(mode_of, self.all):
+            locks.acquire(path, shared=path not in self.paths)
 
 
 def default_places(root: Path) -> LogPlaces:
@@ -127,22 +139,28 @@ def _check_present(paths: Iterable[Path]) -> None:
 
 
 def _read_note(root: Path) -> LogPlaces:
-    path = root / NOTE_NAME
-    data = read_whole(path, "note of the log's directories")
-    if data is None:
-        return default_places(root)
-    try:
-        content = json.loads(data)
-        writable, read_only = (tuple(root / name for name in content[key]) for key in (_WRITABLE, _READ_ONLY))
-    except (ValueError, TypeError, KeyError) as error:
-        raise errors.CorruptConfigError(
-            "the note of the log's directories cannot be read",
-            path=path,
-            expected=f"a JSON object with the lists {_WRITABLE} and {_READ_ONLY}",
-            found=str(error),
-            hint="remove it, and give store_path_commit_log when opening the store",
-        ) from error
-    return LogPlaces(writable, read_only)
+    def parse(content: Any) -> LogPlaces:
+        writable, read_only = (_directories(root, content[key]) for key in (_WRITABLE, _READ_ONLY))
+        if not writable:
+            raise ValueError(f"{_WRITABLE} names no directory")
+        return LogPlaces(writable, read_only)
+
+    noted = load_note(
+        root / NOTE_NAME,
+        "note of the log's directories",
+        parse,
+        expected=f"a JSON object with the lists {_WRITABLE} and {_READ_ONLY}",
+        hint="remove it, and give store_path_commit_log when opening the store",
+    )
+    return default_places(root) if noted is None else noted
+
+
+def _directories(root: Path, names: Any) -> tuple[Path, ...]:
+    if not isinstance(names, list):
+        raise TypeError(f"no list of directories: {names!r}"[:80])
+    if any("\0" in name for name in names):
+        raise ValueError("a directory's name holds a NUL character")
+    return tuple(root / name for name in names)
 
 
 def save_places(root: Path, places: LogPlaces) -> None:

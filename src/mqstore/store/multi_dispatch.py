@@ -10,7 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqstore import errors, kernels
 from mqstore.files import durable
@@ -20,6 +20,7 @@ from mqstore.layout import constants as c
 from mqstore.layout import multi_dispatch as layout
 from mqstore.layout import properties as props
 from mqstore.layout.constants import SysFlag
+from mqstore.store.json_note import load_note
 from mqstore.store.log_reader import Chunk
 from mqstore.store.paths import StorePaths, is_directory_name
 
@@ -51,25 +52,24 @@ def find_multi_dispatch(paths: StorePaths) -> MultiDispatch:
         CorruptConfigError: the note cannot be read as one.
         StoreIOError: it could not be read.
     """
-    path = paths.root / NOTE_NAME
-    data = read_whole(path, "note of further queues")
-    if data is None:
-        has_light_queue = any(name.startswith(c.LMQ_PREFIX) for name in paths.list_topics())
-        return MultiDispatch(has_light_queue, has_light_queue)
-    try:
-        content = json.loads(data)
+
+    def parse(content: Any) -> MultiDispatch:
         found = MultiDispatch(content[_ENABLED], content[_LMQ])
         if not all(isinstance(value, bool) for value in found):
             raise ValueError(f"{found}")
-    except (ValueError, TypeError, KeyError) as error:
-        raise errors.CorruptConfigError(
-            "the note of further queues cannot be read",
-            path=path,
-            expected=f"a JSON object with {_ENABLED} and {_LMQ}, true or false",
-            found=str(error),
-            hint="remove it, and give enable_multi_dispatch and enable_lmq when opening the store",
-        ) from error
-    return found
+        return found
+
+    noted = load_note(
+        paths.root / NOTE_NAME,
+        "note of further queues",
+        parse,
+        expected=f"a JSON object with {_ENABLED} and {_LMQ}, true or false",
+        hint="remove it, and give enable_multi_dispatch and enable_lmq when opening the store",
+    )
+    if noted is not None:
+        return noted
+    has_light_queue = any(name.startswith(c.LMQ_PREFIX) for name in paths.list_topics())
+    return MultiDispatch(has_light_queue, has_light_queue)
 
 
 def save_multi_dispatch(root: Path, multi: MultiDispatch) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.inventory import ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
 from mqstore.files.stage import Stage
@@ -158,8 +159,9 @@ def _rebuild_copy(
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> None:
-    lock = StoreLock(paths.lock)
+    lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
     try:
+        paths.log_places.lock(log_locks)
         save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
         durable.remove_file(paths.dispatch_checkpoint)
         for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
@@ -169,6 +171,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
                 durable.rename(directory, aside)
         paths.sync()
     finally:
+        log_locks.release()
         lock.release()
     try:
         put_in_order(paths.root, config, on_progress)
