@@ -22,7 +22,7 @@ def run(
     ],
     format: FormatOption = Format.text,
 ) -> int:
-    """Copy a store up to a physical offset; queues, index and progress of groups go back with the log.
+    """Copy a store up to a physical offset; queues, index and progress go back with the log.
 
     For a store whose end should never have been written. `mqstore dump` tells the offsets of records. The store itself
     stays as it is.

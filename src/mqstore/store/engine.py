@@ -47,6 +47,7 @@ from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths, is_legal_topic
+from mqstore.store.progress import take_back_progress
 from mqstore.store.putting import Putting
 from mqstore.store.queue_table import QueueTable
 from mqstore.store.recovery import LogEnd, Progress, Recovery
@@ -115,7 +116,7 @@ class Engine:
             self._find_delay_levels()
             self._open_files(on_progress, held)
             self._make_services()
-            self.settings.clamp(self._queue_end)
+            self._correct_progress()
             self._write_back.save_notes()
             durable.replace_file(self.paths.abort, b"")
             self._start(held)
@@ -271,6 +272,15 @@ class Engine:
             self.index,
             self.dispatcher,
         )
+
+    def _correct_progress(self) -> None:
+        """Progress must not claim what the log does not hold, which a crash may have left shorter than it was."""
+        self.settings.clamp(self._queue_end)
+        if mode_of(self.paths.progress_in_doubt):
+            take_back_progress(self.settings, self.queues, self.log, self.log_units)
+            self.save_settings()
+            durable.remove_file(self.paths.progress_in_doubt)
+            self.paths.sync()
 
     def _queue_end(self, topic: str, queue_id: int) -> int:
         queue = self.queues.find(topic, queue_id)

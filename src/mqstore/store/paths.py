@@ -91,6 +91,11 @@ class StorePaths:
         """Our note of how far the log was found sound by a recovery that is not over."""
         return self.root / "mqstore-scan.json"
 
+    @property
+    def progress_in_doubt(self) -> Path:
+        """Exists while notes of progress may claim more than the log holds, since its end was cut off."""
+        return self.root / "mqstore-progress-in-doubt"
+
     def queue(self, topic: str, queue_id: int) -> Path:
         """Directory of one queue.
 

@@ -110,7 +110,8 @@ def truncate(
         output: the new store's directory, which must not exist or be empty.
         on_progress: called with the bytes of log walked and the bytes there are.
 
-    Queues, index and progress of groups go back with the log.
+    Queues, index and progress go back with the log: a delayed message whose delivery is cut off is delivered again, and
+    a transaction whose end is cut off is open again. Groups that stand behind a queue's end are brought back to it.
 
     Raises:
         UsageError: no record starts or ends at ``end``, or ``output`` is in use.
@@ -121,7 +122,12 @@ def truncate(
     started = time.monotonic()
     cut_at = check_cut(paths.commit_logs, end)
     config = _as_it_is(paths, StoreConfig())
-    _rebuild_copy(paths, target, config, lambda log: cut_log(log, cut_at), on_progress)
+
+    def cut(log: Path) -> None:
+        cut_log(log, cut_at)
+        durable.replace_file(StorePaths(log.parent).progress_in_doubt, b"")
+
+    _rebuild_copy(paths, target, config, cut, on_progress)
     return _result(target, [], started)
 
 
@@ -150,7 +156,7 @@ def _rebuild_copy(
             copying.copy_tree(directory, stage.commit_log)
         copying.copy_tree(paths.config, stage.config)
         save_multi_dispatch(stage.root, find_multi_dispatch(paths))
-        for path in (paths.checkpoint, paths.abort):
+        for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt):
             if mode_of(path):
                 copying.copy_file(path, stage.root / path.name)
         mend(stage.commit_log)

@@ -88,7 +88,11 @@ class Recovery:
         scanned = self._trusted_note(self._paths.scan_note)
         known = max((one for one in (note, scanned) if one is not None), key=lambda one: one.log_offset, default=None)
         self._synced_to = self._log.min_offset if known is None else known.log_offset
+        if self._crashed and note is None:  # a broker notes progress and does not sync the log before
+            self._doubt_progress()
         end = self._find_end(note, known)  # raises before the log is changed
+        if self._damage is not None or self._is_noted_beyond(end.offset):
+            self._doubt_progress()
         self._cut_log(end)
         self._sync_log()
         self._begin_dispatch(note)
@@ -99,6 +103,15 @@ class Recovery:
         if scanned is not None or self._has_scan_note:
             durable.remove_file(self._paths.scan_note)
         return end
+
+    def _is_noted_beyond(self, end: int) -> bool:
+        """Whether the log once went further, by a note that is no more trusted for that."""
+        note = notes.load_dispatch_checkpoint(self._paths.dispatch_checkpoint)
+        return note is not None and note.log_offset > end
+
+    def _doubt_progress(self) -> None:
+        """What was done last may be gone with the log's end; this stays known when the start is broken off."""
+        durable.replace_file(self._paths.progress_in_doubt, b"")
 
     def _begin_dispatch(self, note: DispatchCheckpoint | None) -> None:
         """Once: make the derived files ready for what they lack."""
