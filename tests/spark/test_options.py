@@ -163,6 +163,8 @@ def test_several_stores_are_several_brokers(golden: Path, tmp_path: Path) -> Non
     assert [store.broker_name for store in find_stores(parse(path=f"{one},{two}", brokerName="a,b"))] == ["a", "b"]
     with pytest.raises(mqstore.UsageError, match="brokerName"):
         find_stores(parse(path=f"{one},{two}", brokerName="a"))
+    with pytest.raises(mqstore.UsageError, match="the same name"):
+        find_stores(parse(path=f"{one},{two}", brokerName="a,a"))
     assert [store.path for store in find_stores(parse(path=str(golden / "bro*" / "store")))] == [str(one)]
     assert [store.path for store in find_stores(parse(paths=f'["file://{one}"]'))] == [str(one)]
     for nothing in (str(tmp_path), str(tmp_path / "missing"), str(tmp_path / "*")):
@@ -171,3 +173,17 @@ def test_several_stores_are_several_brokers(golden: Path, tmp_path: Path) -> Non
     found = read_here(f"{one},{two}", ["brokerName", "physicalOffset"], minPartitions=10)
     assert {row["brokerName"] for row in found} == {"broker/store", "cleaned/store"}
     assert len(found) == 23 + 485
+
+
+def test_names_of_a_glob_stay_when_it_finds_more(tmp_path: Path) -> None:
+    def names(text: str) -> list[str]:
+        return [store.broker_name for store in find_stores(parse(path=text))]
+
+    for name in ("b/broker", "a/broker", "other/c/broker"):
+        with mqstore.open(tmp_path / name):
+            pass
+        assert names(f"{tmp_path}/*/broker") == ["a/broker", "b/broker"][-len(names(f"{tmp_path}/*/broker")) :]
+    assert names(f"{tmp_path}/a/*") == ["broker"]
+    assert names(f"{tmp_path}/b/br[o]ker") == ["broker"]
+    # Where even so two would be alike, their parents tell them apart.
+    assert names(f"{tmp_path}/a/*,{tmp_path}/b/*") == ["a/broker", "b/broker"]

@@ -169,3 +169,31 @@ def test_a_stream_whose_last_commit_is_lost(spark: SparkSession, tmp_path: Path)
     drop_last_commit(tmp_path)
     run(20)
     assert sorted(bodies(target)) == sorted(bodies(source))
+
+
+@pytest.mark.parametrize("name", ["/absolute", "../neighbour", "..", "", "a/b", "a" * 101])
+def test_names_of_jobs_lead_nowhere(tmp_path: Path, name: str) -> None:
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType().add("topic", StringType()).add("body", StringType())
+    with pytest.raises(mqstore.UsageError, match="file name"):
+        sink.SinkOptions.parse({"path": str(tmp_path / "store"), "jobId": name}, schema, overwrite=False)
+    parsed = sink.SinkOptions.parse({"path": f"file://{tmp_path}/store", "jobId": "evening-1"}, schema, overwrite=False)
+    assert parsed == (tmp_path / "store", "evening-1")
+    with pytest.raises(mqstore.UsageError, match="local directory"):
+        sink.SinkOptions.parse({"path": "s3://bucket/store"}, schema, overwrite=False)
+
+
+@pytest.mark.parametrize("column", ["queueId", "delayLevel", "bornTimestamp"])
+def test_numbers_as_text(tmp_path: Path, column: str) -> None:
+    options = sink.SinkOptions(tmp_path / "store", None)
+
+    def put(text: str) -> list[object]:
+        rows = [{"topic": "t", "body": "b", column: text}]
+        written = sink._put_aside(options, "job", [pa.RecordBatch.from_pylist(rows)])
+        return pa.parquet.read_table(written.path)[column].to_pylist()
+
+    assert put("3") == [3]
+    for text in ("2024-01-01", "", "3.5"):
+        with pytest.raises(Exception, match=f"column {column} is no whole number"):
+            put(text)

@@ -170,6 +170,7 @@ def test_which_filters_are_taken(golden: Path) -> None:
     [
         ({"view": "tables"}, "no such view"),
         ({"columns": "topic,bodies"}, "no such column"),
+        ({"columns": "topic,TOPIC"}, "twice"),
         ({"splitByte": "7"}, "did you mean splitBytes"),
         ({"where": "||"}, "names no tag"),
     ],

@@ -25,6 +25,7 @@ STRATEGIES: Final = ("error", "latest")
 """What a stream does where nothing is as new as its starting timestamp."""
 
 _DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -160,6 +161,12 @@ def word(options: Mapping[str, str], name: str, words: tuple[str, ...], default:
     if text not in words:
         raise bad(name, " or ".join(words), text)
     return text
+
+
+def check_job_id(name: str) -> None:
+    """Raise UsageError for a name that cannot be part of a file name: what a job sets aside lies under it."""
+    if not _JOB_ID.fullmatch(name):
+        raise UsageError("a job's name cannot be part of a file name", expected="letters, digits, . _ -", found=name)
 
 
 def delay_ms(options: Mapping[str, str], name: str, default: str) -> int:

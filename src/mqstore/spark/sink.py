@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from mqstore.errors import UsageError
+from mqstore.errors import MessageIllegalError, UsageError
 from mqstore.files import copying, durable
 from mqstore.spark import option_values as values
 from mqstore.spark.jobs import load_input
 from mqstore.spark.sink_ledger import Batch, append
 from mqstore.spark.telling import telling
+from mqstore.store.arguments import check_store_path
 from mqstore.store.config import StoreConfig
 from mqstore.store.writer import prepare
 
@@ -51,8 +52,9 @@ class SinkOptions(NamedTuple):
         load_input.check_columns(schema)
         if "storeTimestamp" in schema.fieldNames():
             raise UsageError("a store gives its messages their times itself", hint='drop("storeTimestamp")')
-        path = options["path"].removeprefix("file://").removeprefix("file:")
-        return cls(Path(path).absolute(), options.get("jobId"))
+        if "jobId" in options:
+            values.check_job_id(options["jobId"])
+        return cls(check_store_path(options["path"]).absolute(), options.get("jobId"))
 
     @property
     def staging(self) -> Path:
@@ -167,7 +169,7 @@ def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found["keys"], str):
         found["keys"] = found["keys"].split()
     for name in ("queueId", "delayLevel"):
-        found[name] = None if found[name] is None else int(found[name])
+        found[name] = None if found[name] is None else _whole(name, found[name])
     found["properties"] = [{"key": key, "value": value} for key, value in found["properties"] or ()]
     found["bornTimestamp"] = _milliseconds(found["bornTimestamp"])
     message, found["queueId"] = load_input.message_of(found, StoreConfig())
@@ -180,4 +182,12 @@ def _milliseconds(born: Any) -> int:
         return time.time_ns() // 1_000_000
     if isinstance(born, datetime.datetime):
         return (born - datetime.datetime(1970, 1, 1, tzinfo=born.tzinfo)) // datetime.timedelta(milliseconds=1)
-    return int(born)
+    return _whole("bornTimestamp", born)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A number, which may come as text."""
+    try:
+        return int(value)
+    except ValueError:
+        raise MessageIllegalError(f"column {name} is no whole number", found=repr(value)[:80]) from None

@@ -144,7 +144,10 @@ def _columns(known: Any, wanted: Sequence[str] | None) -> list[str]:
         if name.lower() not in names:
             hint = "onCorruptRecord=keep brings it" if name.lower() == "corruptreason" else None
             raise UsageError("no such column", expected=", ".join(known.names), found=name, hint=hint)
-    return [names[name.lower()] for name in wanted]
+    found = [names[name.lower()] for name in wanted]
+    if len(set(found)) < len(found):
+        raise UsageError("a column is asked for twice", found=", ".join(wanted))
+    return found
 
 
 def _check_types(known: Any, schema: StructType) -> None:

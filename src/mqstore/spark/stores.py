@@ -33,24 +33,30 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
         NotAStoreError: one of them is no store, or a glob matches none.
         UsageError: the number of broker names is not that of the stores.
     """
-    paths = list(dict.fromkeys(path for text in options.paths for path in _expand(text)))
-    names = list(options.broker_names) or _names(paths)
+    found = dict(one for text in options.paths for one in _expand(text))
+    paths = list(found)
+    names = list(options.broker_names) or _names(found)
     if len(names) != len(paths):
         raise UsageError(
             "option brokerName does not fit the stores", expected=f"{len(paths)} names", found=",".join(names)
         )
+    if len(set(names)) < len(names):
+        raise UsageError("option brokerName gives two stores the same name", found=",".join(names))
     return [StoreRef(str(path), name) for path, name in zip(paths, names, strict=True)]
 
 
-def _expand(text: str) -> list[Path]:
+def _expand(text: str) -> list[tuple[Path, str]]:
+    """Stores with their names; those of a glob begin where it does, so that they stay when it finds more stores."""
     path = as_path(text).absolute()
     if glob.has_magic(path.name if isinstance(path, RemotePath) else text) and not path.exists():
         found = [one for one in _matching(path) if StorePaths(one).looks_like_store()]
         if not found:
             raise NotAStoreError("no store matches", path=text, hint="give directories that hold commitlog/")
-        return found
+        parts = path.parts[-1:] if isinstance(path, RemotePath) else path.parts
+        fixed = len(path.parts) - len(parts) + next(place for place, part in enumerate(parts) if glob.has_magic(part))
+        return [(one, "/".join(one.parts[fixed:])) for one in found]
     check_is_store(StorePaths(path))
-    return [path]
+    return [(path, path.name)]
 
 
 def _matching(path: Path) -> list[Path]:
@@ -60,8 +66,11 @@ def _matching(path: Path) -> list[Path]:
     return [Path(one) for one in sorted(glob.glob(str(path)))]
 
 
-def _names(paths: list[Path]) -> list[str]:
-    """The directories' own names, with as many of their parents as it takes to tell them apart."""
+def _names(found: dict[Path, str]) -> list[str]:
+    """Names of stores, with as many of their parents as it takes to tell them apart."""
+    paths = list(found)
+    if len(set(found.values())) == len(paths):
+        return list(found.values())
     for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(paths):

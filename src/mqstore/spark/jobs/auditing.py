@@ -34,6 +34,7 @@ from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
+from mqstore.store.arguments import check_store_path
 from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
@@ -106,7 +107,7 @@ def audit(
         NotAStoreError, StoreIOError: it could not be looked at.
     """
     clock = Clock()
-    path = Path(source).absolute()
+    path = check_store_path(source).absolute()
     check_is_store(StorePaths(path))
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)

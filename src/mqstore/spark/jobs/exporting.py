@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from mqstore import errors
 from mqstore.files.remote import as_path
 from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.spark.option_values import check_job_id
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
 
@@ -33,7 +33,6 @@ STATE_DIRECTORY: Final = "_mqstore"
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
-_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LEFT_OUT: Final = ("topic", "propertiesString")
 PARTITIONS: Final = ("topic", "date")
 """What an output can be divided by, in this order."""
@@ -180,8 +179,7 @@ def _plan(
     parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
     settings = _json([dataclasses.asdict(parsed), wanted, _plain_parts(parts)])
     name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
-    if not _JOB_ID.fullmatch(name):
-        raise errors.UsageError("job_id cannot be part of a file name", expected="letters, digits, . _ -", found=name)
+    check_job_id(name)
     if job_id is None and (others := _other_jobs(where, name)):
         raise errors.UsageError(
             "the output holds another export, whose messages would be there twice",

@@ -31,6 +31,7 @@ from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import NewStore, build_derived
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.store.arguments import check_store_path
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.engine import put_in_order
@@ -100,7 +101,7 @@ def load(
         StoreIOError, DiskFullError.
     """
     clock = Clock()
-    target = Path(output).absolute()
+    target = check_store_path(output).absolute()
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
     rows = load_input.in_order(frame, stored_ms)
     with Stage(target) as stage:

@@ -28,6 +28,7 @@ from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import Split, open_log, plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
+from mqstore.store.arguments import check_store_path
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
@@ -120,8 +121,8 @@ def rebuild(
     clock = Clock()
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
-    old = StorePaths(Path(source).absolute())
-    target = Path(output).absolute()
+    old = StorePaths(check_store_path(source).absolute())
+    target = check_store_path(output).absolute()
     check_is_store(old)
     with Stage(target, old.root) as stage:
         new = _begin(spark, old, stage, config or StoreConfig())
