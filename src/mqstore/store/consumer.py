@@ -73,6 +73,7 @@ class Consumer:
         self,
         store: Store,
         settings: Settings,
+        put_again: Callable[[Message], PutResult],
         group: str,
         topic: str,
         where: str | SqlExpression | None = None,
@@ -82,13 +83,14 @@ class Consumer:
         broadcast: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """See :meth:`mqstore.Store.consumer`."""
+        """See :meth:`mqstore.Store.consumer`; ``put_again`` stores the copy of a message."""
         if start not in ("earliest", "latest") and (isinstance(start, bool) or not isinstance(start, int)):
             raise errors.UsageError("no such start", expected='"earliest", "latest" or a time in ms', found=repr(start))
         parse_filter(where)
         check_topic(topic)
         check_seconds("timeout_s", timeout_s)
         self._store = store
+        self._put_again = put_again
         self.group = group
         self.topic = topic
         self._where = where
@@ -329,7 +331,7 @@ class Consumer:
                 _log.warning("message %s failed; it was broadcast and does not come again", message.msg_id)
                 self._finish(message, *place)
                 return None
-            result = self._store.put(self._copy(message, delay_level))
+            result = self._put_again(self._copy(message, delay_level))
             self._finish(message, *place)
             return result
 

@@ -113,8 +113,7 @@ def further_queues(fields: PreparedMessage, multi: MultiDispatch) -> FurtherQueu
         return None
     has_no_offset = flags in (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
     if topic.startswith(_NOT_FURTHER) or topic == c.SCHEDULE_TOPIC or has_no_offset:
-        stale = properties.pop(c.PROPERTY_INNER_MULTI_QUEUE_OFFSET, None)
-        return None if stale is None else FurtherQueues(properties, ())
+        return no_further_queues(fields)
     properties.pop(c.PROPERTY_WAIT, None)
     for name in names:
         if not is_directory_name(name):
@@ -124,6 +123,13 @@ def further_queues(fields: PreparedMessage, multi: MultiDispatch) -> FurtherQueu
                 found=repr(name),
             )
     return FurtherQueues(properties, tuple((name, multi.queue_id(name, fields[3])) for name in names))
+
+
+def no_further_queues(fields: PreparedMessage) -> FurtherQueues | None:
+    """What a record needs that must go to no further queue: to lose the numbers that it has; None if it has none."""
+    properties = props.parse(fields[2])
+    stale = properties.pop(c.PROPERTY_INNER_MULTI_QUEUE_OFFSET, None)
+    return None if stale is None else FurtherQueues(properties, ())
 
 
 def names_further_queues(properties_raw: bytes) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from mqstore import errors, kernels
 from mqstore.kernels.store_api import LogTail
-from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH
+from mqstore.layout.constants import INT_MAX, LONG_MAX, PROPERTY_INNER_MULTI_DISPATCH, QUEUE_UNIT_SIZE
 from mqstore.layout.message_id import encode_message_id
 from mqstore.status import PutMessageStatus
 from mqstore.store.commit_log import Appended, CommitLog, Pending
@@ -16,11 +17,14 @@ from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.flush import FlushService
 from mqstore.store.latency import PutLatency
 from mqstore.store.message import Message, PutResult
-from mqstore.store.multi_dispatch import MultiDispatch, further_queues, names_further_queues
+from mqstore.store.multi_dispatch import MultiDispatch, further_queues, names_further_queues, no_further_queues
 from mqstore.store.queue_places import Rows
 from mqstore.store.settings import Settings
 from mqstore.store.table import MessageTable, PutTableResult
 from mqstore.store.writer import MAX_QUEUE_ID, check_topic, prepare
+
+_log = logging.getLogger(__name__)
+_LARGEST_QUEUE_OFFSET = LONG_MAX // QUEUE_UNIT_SIZE
 
 
 class Putting:
@@ -139,25 +143,63 @@ class Putting:
     def put_prepared(self, records: Sequence[tuple[str, Pending]], *, wait: bool) -> list[PutResult]:
         """Append records that the store itself made up, each for its topic: all or none.
 
-        Raises as :meth:`mqstore.Store.put`, except for limits of messages.
+        Those that cannot go to their further queues go to their own all the same, with an error to the log: they were
+        acknowledged when they came. Raises as :meth:`mqstore.Store.put`, except for limits of messages.
         """
-        pending = [self._with_further_queues(one) for _, one in records]
         for topic, one in records:
             self._settings.ensure_topic(topic, one.target_queue_id + 1, self.config)
-        appended = self._commit_log.append(pending)
+        pending, appended = self._append_own([one for _, one in records])
         self._on_appended()
         results = [_result(one, place) for one, place in zip(pending, appended, strict=True)]
         return self._when_flushed(results) if wait and self._is_sync else results
 
-    def prepared(self, message: Message) -> Pending:
-        """The record that ``message`` would become; raises as :meth:`put` for one that would be refused."""
-        _check_type(message)
-        return self._prepare(message, 0)
+    def _append_own(self, records: list[Pending]) -> tuple[list[Pending], list[Appended]]:
+        try:
+            pending = [self._with_further_queues(one) for one in records]
+            return pending, self._commit_log.append(pending)
+        except errors.MessageIllegalError as error:
+            if not any(self._names_further_queues(one) for one in records):
+                raise
+            pending = [
+                one._replace(further=no_further_queues(one.fields)) if self._names_further_queues(one) else one
+                for one in records
+            ]
+            appended = self._commit_log.append(pending)
+            _log.error(
+                "a message of %s goes to its own queue only, and to none that it names: %s", pending[0].queue_key, error
+            )
+            return pending, appended
 
-    def _put_timed(self, messages: Sequence[Message]) -> list[PutResult]:
+    def put_again(self, message: Message) -> PutResult:
+        """As :meth:`put`, for a copy of what is stored: ``max_message_size`` may have been lowered since."""
+        return self._put_timed([message], is_stored=True)[0]
+
+    def prepared(self, message: Message, *, is_stored: bool = False) -> Pending:
+        """The record that ``message`` would become, or with ``is_stored`` the copy of a message that is in the store.
+
+        Raises as :meth:`put` for one that would be refused.
+        """
+        _check_type(message)
+        return self._prepare(message, 0, is_stored)
+
+    def check_later(self, pending: Pending, topic: str, queue_id: int, *, beside_bytes: int = 0) -> None:
+        """Raise MessageIllegalError unless the record can be put into another queue later, with so much beside it.
+
+        A message that waits must be able to go where it is meant for, whatever its numbers in further queues will be.
+        """
+        topic_raw = topic.encode()
+        fields = (topic_raw, *pending.fields[1:3], queue_id, *pending.fields[4:])
+        size_bytes = pending.size_bytes + len(topic_raw) - len(pending.fields[0]) + beside_bytes
+        further = self._with_further_queues(pending._replace(fields=fields)).further
+        if further is not None:
+            completed = further.complete(fields, [_LARGEST_QUEUE_OFFSET] * len(further.queues))
+            size_bytes += len(completed[2]) - len(fields[2])
+        self._commit_log.check_fits(size_bytes)
+
+    def _put_timed(self, messages: Sequence[Message], *, is_stored: bool = False) -> list[PutResult]:
         start_ns = time.monotonic_ns()
         try:
-            results = self._put_plainly(messages)
+            results = self._put_plainly(messages, is_stored)
         except errors.MqstoreError:
             self._latency.note_failure()
             raise
@@ -171,11 +213,12 @@ class Putting:
         finally:
             self._latency.note(time.monotonic_ns() - start_ns, len(results))
 
-    def _put_plainly(self, messages: Sequence[Message]) -> list[PutResult]:
+    def _put_plainly(self, messages: Sequence[Message], is_stored: bool) -> list[PutResult]:
         """Put what the log's tail does not take by itself, or find out what is wrong with it."""
         for message in messages:
             _check_type(message)
-        return self._append(messages, [self._prepare(message, number) for number, message in enumerate(messages)])
+        pending = [self._prepare(message, number, is_stored) for number, message in enumerate(messages)]
+        return self._append(messages, pending)
 
     def _append(self, messages: Sequence[Message], pending: list[Pending]) -> list[PutResult]:
         for message, one in zip(messages, pending, strict=True):
@@ -198,12 +241,15 @@ class Putting:
             return results
         return [result._replace(status=PutMessageStatus.FLUSH_DISK_TIMEOUT) for result in results]
 
-    def _prepare(self, message: Message, number: int) -> Pending:
+    def _prepare(self, message: Message, number: int, is_stored: bool = False) -> Pending:
         try:
             check_topic(message.topic)
-            pending = prepare(message, self._choose_queue(message), self.config, self._max_delay_level)
-            # A delayed message must fit under its own topic, too: it could be put, and then not be delivered.
-            self._commit_log.check_fits(pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0])))
+            config = self.config
+            max_body = INT_MAX if is_stored else config.max_message_size
+            pending = prepare(message, self._choose_queue(message), config, self._max_delay_level, max_body)
+            self._commit_log.check_fits(pending.size_bytes)
+            if pending.fields[0] != message.topic.encode():
+                self.check_later(pending, message.topic, pending.target_queue_id)
             return self._with_further_queues(pending)
         except errors.MessageIllegalError as error:
             if number:
@@ -211,9 +257,12 @@ class Putting:
             raise
 
     def _with_further_queues(self, pending: Pending) -> Pending:
-        if not (self._multi.enabled and names_further_queues(pending.fields[2])):
+        if not self._names_further_queues(pending):
             return pending
         return pending._replace(further=further_queues(pending.fields, self._multi))
+
+    def _names_further_queues(self, pending: Pending) -> bool:
+        return self._multi.enabled and names_further_queues(pending.fields[2])
 
     def _choose_queue(self, message: Message) -> int:
         """The queue asked for, or the topic's next in turn; the topic's settings change once all is checked."""

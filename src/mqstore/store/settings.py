@@ -23,7 +23,14 @@ from mqstore.layout.config_files import (
     offset_key,
     split_offset_key,
 )
-from mqstore.layout.constants import DLQ_PREFIX, HALF_TOPIC, OP_HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from mqstore.layout.constants import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
 from mqstore.store import settings_file
 from mqstore.store.config import StoreConfig
 from mqstore.store.message import QueueInfo
@@ -35,9 +42,12 @@ MAX_GROUP_SIZE = 119
 """So that ``%RETRY%`` and the group's name are together a legal topic."""
 
 
+_OF_TRANSACTIONS = (HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+
+
 def has_one_queue(topic: str) -> bool:
     """Whether the store itself keeps ``topic``, for retries, dead letters or transactions: those have one queue."""
-    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic in (HALF_TOPIC, OP_HALF_TOPIC)
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic in _OF_TRANSACTIONS
 
 
 class _Content(Protocol):

@@ -197,6 +197,7 @@ class Store(StoreReader):
         return Consumer(
             self,
             self._settings,
+            self._put_again,
             group,
             topic,
             where,
@@ -205,6 +206,10 @@ class Store(StoreReader):
             broadcast=broadcast,
             timeout_s=timeout_s,
         )
+
+    def _put_again(self, message: Message) -> PutResult:
+        self._check_open()
+        return self._putting.put_again(message)
 
     def subscribe(self, group: str, topic: str, where: SqlExpression) -> None:
         """Register the condition by which ``group`` reads ``topic``; a consumer does that by itself.

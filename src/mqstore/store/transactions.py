@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.layout import constants as c
@@ -42,6 +42,13 @@ class TransactionState(enum.Enum):
     ROLLBACK = "ROLLBACK"
     UNKNOWN = "UNKNOWN"
     """Not known yet: ask again later."""
+
+
+class _Closing(NamedTuple):
+    """The entry that closes a half message: its number in the queue of entries, and where it is in the log."""
+
+    queue_offset: int
+    physical_offset: int
 
 
 Checker = Callable[[Record], TransactionState]
@@ -107,10 +114,11 @@ class Transactions(PeriodicThread):
         self._checking_thread: int | None = None  # in which checkers are asked now
         self._ending = threading.Lock()  # for what is closed
         self._checkers: dict[str, Checker] = {}
-        self._closed_by: dict[int, int] = {}  # queue offset of a half message: offset of the entry that closes it
+        self._closed_by: dict[int, _Closing] = {}  # queue offset of a half message: the newest entry that names it
+        self._opened_at = engine.commit_log.end_offset
         self._being_closed: set[int] = set()  # queue offsets of half messages whose end is not in the log yet
         self._copies: dict[int, int] = {}  # physical offset of a half message: that of the copy put in its place
-        self._damaged: set[int] = set()  # queue offsets of half messages that were told of as damaged
+        self._told_open: set[int] = set()  # queue offsets of half messages that were told of as staying open
         self._reading = threading.Lock()
         self._ops_read_to = -1
 
@@ -136,9 +144,16 @@ class Transactions(PeriodicThread):
             properties=properties,
             sys_flag=message.sys_flag & ~c.SysFlag.TRANSACTION_MASK,
         )
-        size_bytes = self._engine.putting.prepared(half).size_bytes
-        self._engine.commit_log.check_fits(size_bytes + self._entry(c.LONG_MAX).size_bytes)  # it must be able to end
+        self._check_can_end(half, (message.topic, queue_id))
         return Transaction(self, self._store.put(half))
+
+    def _check_can_end(self, half: Message, target: tuple[str, int]) -> None:
+        """Raise MessageIllegalError unless ``half`` can be committed to ``target``, and be asked about to the end."""
+        putting, times = self._engine.putting, {c.PROPERTY_TRANSACTION_CHECK_TIMES: str(c.INT_MAX)}
+        fullest = putting.prepared(replace(half, properties={**half.properties, **times}))
+        closing_bytes = self._entry(c.LONG_MAX).size_bytes
+        for topic, queue_id in (target, (c.HALF_TOPIC, 0), (c.TRANS_CHECK_MAX_TIME_TOPIC, 0)):
+            putting.check_later(fullest, topic, queue_id, beside_bytes=closing_bytes)
 
     def end(self, half_physical_offset: int, state: TransactionState) -> PutResult | None:
         """Commit a half message (the result says where it went) or roll it back.
@@ -175,18 +190,35 @@ class Transactions(PeriodicThread):
         """
         offset = half.queue_offset
         with self._ending:
-            if offset in self._closed_by or offset in self._being_closed:
+            if self._is_closed(half) or offset in self._being_closed:
                 raise errors.UsageError("the transaction is closed already", offset=half.physical_offset)
             self._being_closed.add(offset)
         try:
             records = [] if instead is None else [instead]
             results = self._engine.putting.put_prepared([*records, (c.OP_HALF_TOPIC, self._entry(offset))], wait=True)
             with self._ending:
-                self._closed_by[offset] = results[-1].queue_offset
+                self._closed_by[offset] = _Closing(results[-1].queue_offset, results[-1].physical_offset)
         finally:
             with self._ending:
                 self._being_closed.discard(offset)
         return None if instead is None else results[0]
+
+    def _is_closed(self, half: Record) -> bool:
+        """Whether an entry closes ``half``: one that names it, and lies behind it in the log.
+
+        A queue begins anew when its files are lost after all of its messages have expired. Then older entries, which
+        the log still has, name numbers that new half messages take.
+        """
+        closing = self._closed_by.get(half.queue_offset)
+        return closing is not None and closing.physical_offset > half.physical_offset
+
+    def _is_closed_at(self, offset: int) -> bool:
+        """As :meth:`_is_closed`, of the half message at ``offset``; for one that is damaged any entry is believed."""
+        closing = self._closed_by.get(offset)
+        if closing is None or closing.physical_offset >= self._opened_at:  # no queue begins anew while a store is open
+            return closing is not None
+        half = self._found_in_log(c.HALF_TOPIC, offset)
+        return half is None or self._is_closed(half)
 
     def _entry(self, offset: int) -> Pending:
         """The record that closes the half message at queue ``offset``."""
@@ -240,7 +272,7 @@ class Transactions(PeriodicThread):
         closed = 0
         first_open = None
         while offset < end and not self._stop.is_set():
-            if offset not in self._closed_by:
+            if not self._is_closed_at(offset):
                 answer = None if offset in self._being_closed else self._ask_if_readable(offset, now_ms)
                 closed += answer is True
                 if answer is None:
@@ -277,7 +309,12 @@ class Transactions(PeriodicThread):
             for entry in entries:
                 for part in entry.body.split(b","):
                     if part.strip().isdigit():
-                        self._closed_by.setdefault(int(part), entry.queue_offset)
+                        self._note_closing(int(part), _Closing(entry.queue_offset, entry.physical_offset))
+
+    def _note_closing(self, offset: int, closing: _Closing) -> None:
+        known = self._closed_by.get(offset)
+        if known is None or known.physical_offset < closing.physical_offset:
+            self._closed_by[offset] = closing
 
     def _found_in_log(self, topic: str, offset: int) -> Record | None:
         """A record that could not be got: units are derived, and what a damaged one hides may be sound in the log."""
@@ -307,13 +344,14 @@ class Transactions(PeriodicThread):
         return self._found_in_log(c.HALF_TOPIC, offset)
 
     def _ask_if_readable(self, offset: int, now_ms: int) -> bool | None:
-        """As :meth:`_ask`; a half message that is damaged stays open, and keeps nobody from asking about the others."""
+        """As :meth:`_ask`, but one that is damaged, or cannot be put again, stays open and holds up no other."""
         try:
             return self._ask(offset, now_ms)
-        except errors.DamageError as error:
-            if offset not in self._damaged:
-                self._damaged.add(offset)
-                _log.error("half message %d is damaged, and its transaction stays open: %s", offset, error)
+        except (errors.DamageError, errors.MessageIllegalError) as error:
+            if offset not in self._told_open:
+                self._told_open.add(offset)
+                what = "is damaged" if isinstance(error, errors.DamageError) else "cannot be put where it belongs"
+                _log.error("half message %d %s, and its transaction stays open: %s", offset, what, error)
             return None
 
     def _ask(self, offset: int, now_ms: int) -> bool | None:
@@ -357,7 +395,8 @@ class Transactions(PeriodicThread):
 
     def _close_with_copy(self, half: Record, properties: dict[str, str], topic: str) -> PutResult:
         """Put ``half`` once more, into ``topic``, and close it; where the copy is."""
-        copy = self._engine.putting.prepared(once_more(half, topic, properties, half.reconsume_times))
+        again = once_more(half, topic, properties, half.reconsume_times)
+        copy = self._engine.putting.prepared(again, is_stored=True)
         result = self._close(half, (topic, copy))
         assert result is not None
         return result
@@ -367,7 +406,8 @@ class Transactions(PeriodicThread):
         with self._ending:
             for offset in [one for one in self._closed_by if one < half_offset]:
                 del self._closed_by[offset]
-            op_offset = min(self._closed_by.values(), default=max(0, self._ops_read_to))
+            closings = (one.queue_offset for one in self._closed_by.values())
+            op_offset = min(closings, default=max(0, self._ops_read_to))
         for topic, offset in ((c.HALF_TOPIC, half_offset), (c.OP_HALF_TOPIC, op_offset)):
             if offset <= self._store.max_offset(topic, 0):
                 self._store.commit_offset(CHECK_GROUP, topic, 0, offset)

@@ -29,20 +29,23 @@ _WITHOUT_OFFSET = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 _HOST_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 
-def prepare(message: Message, queue_id: int, config: StoreConfig, max_delay_level: int) -> Pending:
+def prepare(
+    message: Message, queue_id: int, config: StoreConfig, max_delay_level: int, max_body: int | None = None
+) -> Pending:
     """Check ``message`` and encode what does not depend on its place.
 
     Args:
         message: what the producer gave; its topic has passed :func:`check_topic`.
         queue_id: the queue chosen for it.
         config: limits and hosts.
+        max_body: largest body in bytes; None is the limit of ``config``.
         max_delay_level: the highest level there is; higher ones count as this one.
 
     Raises:
         MessageIllegalError: a limit is broken; the message says which and by how much.
     """
     _check_numbers(message, queue_id)
-    body = _body(message, config)
+    body = _body(message, config.max_message_size if max_body is None else max_body)
     topic, target_queue_id, properties = message.topic, queue_id, _properties(message)
     transaction = message.sys_flag & SysFlag.TRANSACTION_MASK
     level = min(message.delay_level, max_delay_level)
@@ -106,7 +109,7 @@ def _check_numbers(message: Message, queue_id: int) -> None:
             raise errors.MessageIllegalError(f"{name} is out of range", expected=f"{low} to {high}", found=repr(value))
 
 
-def _body(message: Message, config: StoreConfig) -> bytes:
+def _body(message: Message, max_body: int) -> bytes:
     try:
         body = bytes(memoryview(message.body))
     except TypeError:
@@ -116,10 +119,10 @@ def _body(message: Message, config: StoreConfig) -> bytes:
             found=type(message.body).__name__,
             hint="encode text: text.encode()",
         ) from None
-    if len(body) > config.max_message_size:
+    if len(body) > max_body:
         raise errors.MessageIllegalError(
             "body is larger than max_message_size",
-            expected=f"at most {config.max_message_size} bytes",
+            expected=f"at most {max_body} bytes",
             found=len(body),
         )
     return body
