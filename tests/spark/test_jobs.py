@@ -290,7 +290,7 @@ def test_names_of_topics_are_safe_as_directories() -> None:
         ({"options": {"view": "queues"}}, "no such column"),
         ({"options": {"where": "||"}}, "tag expression"),
         ({"target_file_bytes": 0}, "target_file_bytes"),
-        ({"job_id": "../x"}, "job_id"),
+        ({"job_id": "../x"}, "file name"),
         ({"compression": "zip"}, "compression"),
     ],
 )

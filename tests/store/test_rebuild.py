@@ -14,7 +14,19 @@ import pytest
 import mqstore
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
 from mqstore.store.rebuild import rebuild
-from store.support import SMALL, bodies, body_of, fill, findings, forget_note, log_file, open_small, overwrite, tree
+from store.support import (
+    SMALL,
+    bodies,
+    body_of,
+    fill,
+    findings,
+    forget_note,
+    log_file,
+    open_small,
+    overwrite,
+    record_starts,
+    tree,
+)
 
 COUNT = 60
 
@@ -157,6 +169,22 @@ def test_salvage_loses_at_most_the_record_with_the_flipped_byte(original: Path, 
         shutil.rmtree(store)
         shutil.rmtree(tmp_path / "out")
     assert lost >= 10
+
+
+@pytest.mark.parametrize("number", [0, 1, COUNT // 2, COUNT - 1])
+@pytest.mark.parametrize("bit", [0, 1, 5, 12, 20, 40, 62, 63])
+def test_a_false_place_costs_one_message_at_most(store: Path, number: int, bit: int) -> None:
+    physical_offset = record_starts(store)[number]
+    place = physical_offset % 4096 + 20 + 7 - bit // 8
+    file = log_file(store, physical_offset - physical_offset % 4096)
+    overwrite(file, place, bytes([file.read_bytes()[place] ^ 1 << bit % 8]))
+    result = rebuild(store, None, in_place=True)
+    assert result.left_out <= 1
+    found = bodies(store)
+    assert len(found) >= COUNT - 1
+    assert set(found) <= {body_of(one) for one in range(COUNT)}
+    with open_small(store) as again:
+        assert again.put(Message("T", b"later", queue_id=0)).queue_offset in (COUNT - 1, COUNT, COUNT + 1, COUNT + 2)
 
 
 def test_a_rebuild_that_fails_leaves_nothing_behind(store: Path, tmp_path: Path) -> None:

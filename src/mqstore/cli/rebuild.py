@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, check_master, parse_path
 from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar
 from mqstore.errors import UsageError
-from mqstore.store.rebuild import rebuild
+from mqstore.store.rebuild import RebuildResult, rebuild
+from mqstore.store.salvage import Loss
 from mqstore.store.view import StoreView
+
+if TYPE_CHECKING:
+    from mqstore.spark.jobs.rebuilding import RebuildResult as SparkResult
 
 
 def run(
@@ -34,22 +39,28 @@ def run(
         return _on_spark(store, output, master, in_place or salvage, make_output(format))
     with progress_bar("rebuilding") as on_progress:
         result = rebuild(store, output, in_place=in_place, salvage=salvage, on_progress=on_progress)
-    losses = [
-        {"path": str(loss.path), "begin": loss.begin, "end": loss.end, "reason": loss.reason} for loss in result.losses
-    ]
-    lines = [f"lost: offsets {loss.begin} to {loss.end} ({loss.reason})" for loss in result.losses]
-    make_output(format).document(
+    return _tell(result, result.losses, make_output(format))
+
+
+def _tell(result: RebuildResult | SparkResult, losses: Sequence[Loss], out: Output) -> int:
+    lines = [f"lost: offsets {loss.begin} to {loss.end} ({loss.reason})" for loss in losses]
+    if result.left_out:
+        lines.append(f"{result.left_out} messages are in no queue: their records claim places that cannot be")
+    out.document(
         {
             "output": str(result.output),
             "queues": result.queues,
             "units": result.units,
             "logBytes": result.log_bytes,
             "seconds": round(result.seconds, 3),
-            "losses": losses,
+            "losses": [
+                {"path": str(loss.path), "begin": loss.begin, "end": loss.end, "reason": loss.reason} for loss in losses
+            ],
+            "leftOut": result.left_out,
         },
         [*lines, f"{result.units} messages in {result.queues} queues, in {result.seconds:.1f} s: {result.output}"],
     )
-    return 1 if result.losses else 0
+    return 1 if losses or result.left_out else 0
 
 
 def _on_spark(store: Path, output: Path | None, master: str, other_ways: bool, out: Output) -> int:
@@ -64,15 +75,4 @@ def _on_spark(store: Path, output: Path | None, master: str, other_ways: bool, o
             result = mqspark.jobs.rebuild(session, store.absolute(), output.absolute(), on_progress=on_progress)
     finally:
         session.stop()
-    out.document(
-        {
-            "output": str(result.output),
-            "queues": result.queues,
-            "units": result.units,
-            "logBytes": result.log_bytes,
-            "seconds": round(result.seconds, 3),
-            "losses": [],
-        },
-        [f"{result.units} messages in {result.queues} queues, in {result.seconds:.1f} s: {result.output}"],
-    )
-    return 0
+    return _tell(result, [], out)

@@ -7,6 +7,7 @@ that is what makes dispatch repeatable after any crash.
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from mqstore.layout.queue_ext import ExtUnit, is_ext_address
 from mqstore.layout.queue_unit import PRE_BLANK, decode_unit, encode_unit
 from mqstore.store.queue_ext import QueueExt, codes_of, ext_directory, with_codes
 from mqstore.store.queue_reader import QueueReader
+
+_log = logging.getLogger(__name__)
 
 _PRE_BLANK = encode_unit(PRE_BLANK)
 _FILL_BYTES = 1 << 20
@@ -33,6 +36,7 @@ class ConsumeQueue(QueueReader):
     Attributes:
         min_offset: first unit whose record is still in the log.
         max_offset: one past the last unit.
+        left_out: messages that were put here and are in no place, as others contradict theirs.
         compare_before_write: leave units alone that are already as they should be; for rebuilding in place.
     """
 
@@ -43,6 +47,7 @@ class ConsumeQueue(QueueReader):
         self._unsynced = UnsyncedPaths(directory, pool)
         self.min_offset = 0
         self.max_offset = 0
+        self.left_out = 0
         self.compare_before_write = False
         self._end_of_last: int | None = None  # where the last message's record ends, as far as this process put it
         self.list_anew()
@@ -80,7 +85,15 @@ class ConsumeQueue(QueueReader):
             DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
         """
         if not self._can_be(first_offset, units):
-            return False
+            taken = self.max_offset - first_offset
+            if self._outweighs(first_offset, units):
+                self._start_over()
+            elif 0 < taken < len(units) // QUEUE_UNIT_SIZE:  # what lies behind is not in doubt
+                self._leave_out(first_offset, taken)
+                first_offset, units = self.max_offset, units[taken * QUEUE_UNIT_SIZE :]
+                ext_units = ext_units and ext_units[taken:]
+            else:
+                return False
         if self.ext is not None:
             units = self._with_addresses(first_offset, units, ext_units)
         if first_offset > self.max_offset:
@@ -110,6 +123,30 @@ class ConsumeQueue(QueueReader):
             last = self.unit(self.max_offset - 1)
             self._end_of_last = 0 if last is None else last.end_offset
         return -taken * MIN_RECORD_SIZE <= decode_unit(units).physical_offset - self._end_of_last
+
+    def _outweighs(self, first_offset: int, units: bytes) -> bool:
+        """Whether ``units`` begin before the queue does, and are more messages than it holds.
+
+        A queue's first record is believed whatever place it claims, as nothing can contradict it yet. When more
+        messages follow in the log and begin at a place before it, it is the one that is wrong.
+        """
+        return first_offset < self.min_offset and self.max_offset - self.min_offset < len(units) // QUEUE_UNIT_SIZE
+
+    def _start_over(self) -> None:
+        """Take back all units, as if nothing had been put."""
+        self._leave_out(self.min_offset, self.max_offset - self.min_offset)
+        with self._list_guard:
+            for entry in self.inventory.entries:
+                self.remove_file(entry)
+        self.min_offset = self.max_offset = 0
+        self._end_of_last = None
+
+    def _leave_out(self, first_offset: int, count: int) -> None:
+        self.left_out += count
+        _log.warning(
+            "%d messages claim places from %d on of queue %s/%d, which others contradict: they are in no queue",
+            count, first_offset, self.topic, self.queue_id,
+        )  # fmt: skip
 
     def _stored(self, first_offset: int, count: int) -> bytes:
         """``count`` units from ``first_offset`` on, in however many files they lie; fewer where one is missing."""

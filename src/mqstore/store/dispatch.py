@@ -72,6 +72,7 @@ class Dispatcher:
         self.last_record_offset = -1
         self.last_timestamp_ms = 0
         self.total = (0, 0)
+        self._refused = 0
         """Messages and bytes dispatched so far; what recovery did counts, too."""
         self.topic_counts: TopicCounts | None = None
         """The same by topic, from when it was set."""
@@ -133,12 +134,18 @@ class Dispatcher:
             return
         offset = run.first_queue_offset
         if not 0 <= offset <= MAX_QUEUE_OFFSET or not queue.put(offset, run.units, ext_units):
+            self._refused += len(run.units) // QUEUE_UNIT_SIZE
             _log.warning(
                 "records claim to be messages from %d on of queue %s/%d, which cannot be: they are in no queue",
                 offset,
                 queue.topic,
                 queue.queue_id,
             )
+
+    @property
+    def left_out(self) -> int:
+        """How many messages that were dispatched are in no queue, as the places that their records claim cannot be."""
+        return self._refused + sum(queue.left_out for queue in self._queues.all())
 
     def remove(self, queue: ConsumeQueue, is_needless: Callable[[ConsumeQueue], bool]) -> bool:
         """Remove ``queue`` with its files, if it ``is_needless`` between two chunks; its next message makes it anew.

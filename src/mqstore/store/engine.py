@@ -409,10 +409,14 @@ class Engine:
             )
 
 
-def put_in_order(path: Path, config: StoreConfig, on_progress: Progress | None = None) -> None:
+def put_in_order(path: Path, config: StoreConfig, on_progress: Progress | None = None) -> int:
     """Open the store at ``path``, which puts its derived files right, and close it; no message comes or goes.
 
-    Raises as :func:`mqstore.open`.
+    Returns how many messages are in no queue, as their records claim places that cannot be. Raises as
+    :func:`mqstore.open`.
     """
     quiet = dataclasses.replace(config, schedule_message_enable=False, expire_automatically=False)
-    Engine(path, quiet, on_progress).close()
+    engine = Engine(path, quiet, on_progress)
+    left_out = engine.dispatcher.left_out
+    engine.close()
+    return left_out

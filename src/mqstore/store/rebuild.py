@@ -37,7 +37,16 @@ from mqstore.store.view import StoreView, check_is_store
 
 @dataclass
 class RebuildResult:
-    """What a rebuild or a truncation made."""
+    """What a rebuild or a truncation made.
+
+    Attributes:
+        output: the store.
+        queues, units: what its queues hold.
+        log_bytes: what its log holds.
+        seconds: how long it took.
+        losses: what was covered in the log.
+        left_out: messages of the log that are in no queue, as their records claim places that cannot be.
+    """
 
     output: Path
     queues: int
@@ -45,6 +54,7 @@ class RebuildResult:
     log_bytes: int
     seconds: float
     losses: list[Loss] = field(default_factory=list)
+    left_out: int = 0
 
 
 def rebuild(
@@ -83,7 +93,7 @@ def rebuild(
     losses: list[Loss] = []
     if output is None:
         target = paths.root
-        _rebuild_in_place(paths, config, on_progress)
+        left_out = _rebuild_in_place(paths, config, on_progress)
     else:
         target = check_path(output)
         final = StorePaths(target).commit_log
@@ -95,8 +105,8 @@ def rebuild(
             if salvage:
                 salvage_log(log, note)
 
-        _rebuild_copy(paths, target, config, mend, on_progress)
-    return _result(target, losses, started)
+        left_out = _rebuild_copy(paths, target, config, mend, on_progress)
+    return dataclasses.replace(_result(target, losses, started), left_out=left_out)
 
 
 def truncate(
@@ -127,8 +137,8 @@ def truncate(
         cut_log(log, cut_at)
         durable.replace_file(StorePaths(log.parent).progress_in_doubt, b"")
 
-    _rebuild_copy(paths, target, config, cut, on_progress)
-    return _result(target, [], started)
+    left_out = _rebuild_copy(paths, target, config, cut, on_progress)
+    return dataclasses.replace(_result(target, [], started), left_out=left_out)
 
 
 def _as_it_is(paths: StorePaths, config: StoreConfig) -> StoreConfig:
@@ -143,7 +153,7 @@ def _rebuild_copy(
     config: StoreConfig,
     mend: Callable[[Path], None],
     on_progress: Progress | None,
-) -> None:
+) -> int:
     staging = Stage(output, paths.root)
     for problem in take_inventory(paths.commit_logs).problems:
         if problem.kind is ProblemKind.NOT_A_FILE:
@@ -160,11 +170,12 @@ def _rebuild_copy(
             if mode_of(path):
                 copying.copy_file(path, stage.root / path.name)
         mend(stage.commit_log)
-        put_in_order(stage.root, in_one_directory(config), on_progress)
+        left_out = put_in_order(stage.root, in_one_directory(config), on_progress)
         staging.put_in_place()
+    return left_out
 
 
-def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> None:
+def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> int:
     lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
     try:
         paths.log_places.lock(log_locks)
@@ -180,7 +191,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
         log_locks.release()
         lock.release()
     try:
-        put_in_order(paths.root, config, on_progress)
+        left_out = put_in_order(paths.root, config, on_progress)
     except errors.StoreLockedError:
         raise  # a writer came in between: it builds the queues now, and they are its own
     except BaseException:
@@ -188,6 +199,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
         raise
     for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
         copying.remove_tree(_aside(directory))
+    return left_out
 
 
 def _put_back(paths: StorePaths) -> None:

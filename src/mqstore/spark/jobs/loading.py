@@ -115,7 +115,7 @@ def load(
         log_bytes = _write(spark, new, measured, on_progress)
         clock.note("write")
         copying.remove_tree(spool)
-        found, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
+        found, _, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         _note_topics(new, measured)
         clock.note("derive")
         stage.put_in_place()

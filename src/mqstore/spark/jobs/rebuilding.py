@@ -59,6 +59,7 @@ class RebuildResult:
         seconds: how long it took.
         in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
         stage_seconds: by stage: copy, build.
+        left_out: messages of the log that are in no queue, as their records claim places that cannot be.
     """
 
     output: Path
@@ -71,6 +72,7 @@ class RebuildResult:
     seconds: float
     in_order: bool = False
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    left_out: int = 0
 
 
 class NewStore(NamedTuple):
@@ -127,18 +129,19 @@ def rebuild(
     with Stage(target, old.root) as stage:
         new = _begin(spark, old, stage, config or StoreConfig())
         clock.note("copy")
-        found, in_order = build_derived(spark, new, split_bytes, on_progress)
+        found, in_order, left_out = build_derived(spark, new, split_bytes, on_progress)
         stage.put_in_place()
     clock.note("build")
-    return _result(target, found, clock, in_order)
+    return replace(_result(target, found, clock, in_order), left_out=left_out)
 
 
 def build_derived(
     spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None = None
-) -> tuple[list[SplitUnits], bool]:
+) -> tuple[list[SplitUnits], bool, int]:
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
-    Returns what each split of the log holds, and whether the log had to be gone through in order on the driver.
+    Returns what each split of the log holds, whether the log had to be gone through in order on the driver, and how
+    many messages are in no queue, as their records claim places that cannot be.
     """
     splits = plan_splits(stage.store, split_bytes)
     queues = StorePaths(stage.scratch / "queues")
@@ -155,8 +158,8 @@ def build_derived(
         queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
         names = _build_index(spark, stage, splits, found)
         _note(stage, found, ranges, names)
-    put_in_order(stage.paths.root, stage.config)
-    return found, ranges is None
+    left_out = put_in_order(stage.paths.root, stage.config)
+    return found, ranges is None, left_out
 
 
 def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> NewStore:
