@@ -158,6 +158,10 @@ def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
         ("'a' AS topic, CAST(NULL AS string) AS body", "no body"),
         ("CAST(NULL AS string) AS topic, 'b' AS body", "topic is not text"),
         ("'a' AS topic, repeat('b', 70000) AS body", "does not fit into one commit log file"),
+        (
+            "repeat('a', 127) AS topic, repeat('b', 65220) AS body, 1 AS delayLevel",
+            "does not fit into one commit log file",  # not when it is delivered
+        ),
         ("'a' AS topic, 'b' AS body, -1 AS queueId", "queue_id is out of range"),
         ("'a' AS topic, 'b' AS body, 0L AS storeTimestamp", "storeTimestamp is out of range"),
     ],

@@ -284,6 +284,24 @@ def test_groups_consume_light_queues(copied: Path) -> None:
         assert [(row.topic, row.lag) for row in view.progress()] == [("%LMQ%a", 0)]
 
 
+def test_what_is_given_up_is_in_no_further_queue(tmp_path: Path) -> None:
+    """A group of a light queue would get its own dead letters again, and others what was never committed."""
+    settings = {"schedule_message_enable": False, "mapped_file_size_commit_log": 1 << 16, "transaction_check_max": 0}
+    with open_small(tmp_path / "s", **settings, **ON) as store:
+        store.put(to("%LMQ%a", b"bad"))
+        with store.consumer("g", "%LMQ%a") as consumer:
+            assert consumer.nack(consumer.get(timeout_s=60), delay_level=-1) is not None
+        store.transactions.set_checker("producers", lambda half: mqstore.TransactionState.UNKNOWN)
+        store.transaction("producers", to("%LMQ%a", b"half"))
+        store.wait_dispatched()
+        store.transactions.check(2**50)
+        store.wait_dispatched()
+        for topic, body in (("%DLQ%g", b"bad"), ("TRANS_CHECK_MAX_TIME_TOPIC", b"half")):
+            assert [one.body for one in store.get(topic).messages] == [body]
+        assert [one.body for one in store.get("%LMQ%a").messages] == [b"bad"]
+    assert findings(tmp_path / "s") == []
+
+
 def test_a_body_that_speaks_of_the_property_is_a_body(tmp_path: Path) -> None:
     with open_small(tmp_path / "s", **ON) as store:
         for number in range(8):

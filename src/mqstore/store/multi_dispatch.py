@@ -27,8 +27,8 @@ from mqstore.store.paths import StorePaths, is_directory_name
 NOTE_NAME = "mqstore-multi-dispatch.json"
 _ENABLED, _LMQ = "enableMultiDispatch", "enableLmq"
 _NAME = c.PROPERTY_INNER_MULTI_DISPATCH.encode()
-_NOT_FURTHER = ("%RETRY%", "RMQ_SYS_", "rmq_sys_")
-"""Topics, beside the schedule topic, whose messages are on their way to or from a topic of their own."""
+_NOT_FURTHER = (c.RETRY_PREFIX, c.DLQ_PREFIX, "RMQ_SYS_", "rmq_sys_", c.TRANS_CHECK_MAX_TIME_TOPIC)
+"""Topics, beside the schedule topic, whose messages are on their way to or from a topic of their own, or given up."""
 
 
 class MultiDispatch(NamedTuple):
@@ -101,7 +101,8 @@ class FurtherQueues(NamedTuple):
 def further_queues(fields: PreparedMessage, multi: MultiDispatch) -> FurtherQueues | None:
     """The further queues that a record is to go to; None for one that can be appended as it is.
 
-    A record that is delayed, half, or on its way back to a consumer is not where it belongs yet, nor anywhere else.
+    A record that is delayed, half, or on its way back to a consumer is not where it belongs yet, nor anywhere else; one
+    that was given up has been there, or never will be.
 
     Raises:
         MessageIllegalError: a name that cannot be a queue's.

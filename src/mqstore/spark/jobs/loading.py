@@ -217,10 +217,12 @@ class _Work(NamedTuple):
                     stored_ms = load_input.store_time_of(row)
                     message, queue_id = load_input.message_of(row, self.config)
                     pending = prepare(message, queue_id, self.config, level)
-                    if pending.size_bytes + BLANK_SIZE > self.file_size:
+                    # A delayed message must fit under its own topic, too, or it could not be delivered.
+                    size_bytes = pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0]))
+                    if size_bytes + BLANK_SIZE > self.file_size:
                         raise errors.MessageIllegalError(
                             "does not fit into one commit log file",
-                            expected=f"at most {self.file_size - BLANK_SIZE} bytes", found=pending.size_bytes,
+                            expected=f"at most {self.file_size - BLANK_SIZE} bytes", found=size_bytes,
                         )  # fmt: skip
                     yield pending, message.topic, stored_ms
 
