@@ -20,7 +20,7 @@ from mqstore.files.pool import FilePool
 from mqstore.findings import REOPEN, Finding, Severity
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import delay
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.constants import INT_MAX, QUEUE_UNIT_SIZE, SCHEDULE_TOPIC
 from mqstore.layout.queue_ext import is_ext_address
 from mqstore.layout.queue_unit import QueueUnit, iter_units
 from mqstore.store.check_index import IndexCheck
@@ -39,6 +39,7 @@ _LATE_S = 30.0
 _LOOK_AGAIN_S = 0.05
 Report = Callable[[Finding], None]
 _DERIVED = "mqstore rebuild STORE --output NEW, or --in-place"
+_NOT_DUE = "none needed; a rebuild would give them the times of the store's levels, which mqstore adopt notes"
 
 
 @dataclass
@@ -58,6 +59,16 @@ def _has_lost_note(wrong: tuple[int, tuple[int, ...], tuple[int, ...]]) -> bool:
     """Whether a unit points at its message, and all that is wrong is that its ext unit is gone: no reader minds."""
     _, right, found = wrong
     return right[:2] == found[:2] and is_ext_address(found[2])
+
+
+def _is_due_by_another_table(wrong: tuple[int, tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Whether all that a waiting message's unit has otherwise is the delay, in whole seconds as every delay is.
+
+    The levels were others when it came, and it is delivered when its unit says. No flipped bit looks like that, and no
+    tags code, which has 32 bits.
+    """
+    _, right, found = wrong
+    return right[:2] == found[:2] and found[2] > INT_MAX and (found[2] - right[2]) % 1000 == 0
 
 
 def check_store(
@@ -326,16 +337,7 @@ class _Check:
                 f"units for offsets {state.begin} to {state.next_offset - 1}",
                 f"{state.missing} not written",
             )
-        noted = [one for one in state.wrong if _has_lost_note(one)]
-        wrong = [one for one in state.wrong if not _has_lost_note(one)]
-        for severity, units, said in (
-            (Severity.WARNING, noted, "the notes of {} units are lost, so that readers look at the messages"),
-            (Severity.ERROR, wrong, "{} units do not point at their messages"),
-        ):
-            if units:
-                offset, right, unit = units[0]
-                said = said.format(len(units)) + "; the first is shown"
-                self._finding(severity, "queue", reader.directory, offset, said, right, unit)
+        self._conclude_wrong(state)
         unit_behind = reader.unit(state.next_offset)
         if unit_behind is not None and unit_behind.is_written and not self._is_newer(unit_behind):
             self._finding(
@@ -348,6 +350,26 @@ class _Check:
                 tuple(unit_behind),
                 REOPEN,
             )
+
+    def _conclude_wrong(self, state: _QueueState) -> None:
+        """Report the units that are not as they should be, by what that means for readers."""
+        noted, other, wrong = [], [], []
+        for one in state.wrong:
+            if _has_lost_note(one):
+                noted.append(one)
+            elif state.reader.topic == SCHEDULE_TOPIC and _is_due_by_another_table(one):
+                other.append(one)
+            else:
+                wrong.append(one)
+        for severity, units, said, repair in (
+            (Severity.WARNING, noted, "the notes of {} units are lost, so that readers look at the messages", _DERIVED),
+            (Severity.NOTE, other, "{} delayed messages are due by other delay levels than the store's", _NOT_DUE),
+            (Severity.ERROR, wrong, "{} units do not point at their messages", _DERIVED),
+        ):
+            if units:
+                offset, right, unit = units[0]
+                said = said.format(len(units)) + "; the first is shown"
+                self._finding(severity, "queue", state.reader.directory, offset, said, right, unit, repair)
 
     def _look_again(self, state: _QueueState) -> None:
         """Beside a writer, units that were missing may only have been late: count those that still are in a while."""

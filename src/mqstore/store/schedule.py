@@ -72,7 +72,7 @@ class ScheduleService(PeriodicThread):
         """
         delivered, failure = 0, None
         with self._guard:
-            for level, delay_ms in self._delay_table.items():
+            for level, delay_ms in self._levels().items():
                 try:
                     delivered += self._deliver_level(level, delay_ms, now_ms)
                 except errors.MqstoreError as error:
@@ -81,7 +81,12 @@ class ScheduleService(PeriodicThread):
             raise failure
         return delivered
 
-    def _deliver_level(self, level: int, delay_ms: int, now_ms: int) -> int:
+    def _levels(self) -> Mapping[int, int | None]:
+        """The delay of each level; None for one that the store no more has, whose messages wait as their units say."""
+        waiting = self._queues.of_topic(c.SCHEDULE_TOPIC)
+        return {**{queue.queue_id + 1: None for queue in waiting}, **self._delay_table}
+
+    def _deliver_level(self, level: int, delay_ms: int | None, now_ms: int) -> int:
         queue = self._queues.find(c.SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return 0
@@ -99,7 +104,9 @@ class ScheduleService(PeriodicThread):
             record = self._units.record_of(queue, offset)
             # A due time further away than the whole delay comes from another table of levels, or from another clock
             # than the one by which the newest record was stored, which never goes back.
-            furthest_ms = max(now_ms, self._putting.last_timestamp_ms) + delay_ms
+            furthest_ms = c.LONG_MAX
+            if delay_ms is not None:
+                furthest_ms = max(now_ms, self._putting.last_timestamp_ms) + delay_ms
             due_ms = now_ms if record is None else self._due_ms(record, unit)
             if now_ms < due_ms <= furthest_ms:
                 self._waiting[level] = (offset, unit, due_ms)
