@@ -131,9 +131,10 @@ def live_and_die(
     died = worker.poll()
     worker.kill()
     os.set_blocking(worker.stdout.fileno(), True)
-    rest, complaints = worker.communicate()
+    told += worker.stdout.read()  # communicate would pass over what readline has taken ahead
+    _, complaints = worker.communicate()
     assert died is None, complaints.decode()
-    return [json.loads(line) for line in bytes(told + rest).split(b"\n")[:-1]]  # the last one may be cut off
+    return [json.loads(line) for line in bytes(told).split(b"\n")[:-1]]  # the last one may be cut off
 
 
 @pytest.mark.timeout(0 if KILLS > 100 else 300)

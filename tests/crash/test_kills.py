@@ -50,9 +50,10 @@ def live_and_die(directory: Path, seed: int, mode: str, rng: random.Random, leas
     died = worker.poll()
     worker.kill()
     os.set_blocking(worker.stdout.fileno(), True)
-    rest, complaints = worker.communicate()
+    told += worker.stdout.read()  # communicate would pass over what readline has taken ahead
+    _, complaints = worker.communicate()
     assert died is None, complaints.decode()
-    lines = bytes(told + rest).split(b"\n")
+    lines = bytes(told).split(b"\n")
     return [json.loads(line) for line in lines[:-1]]  # the last one may be cut off
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from mqstore import (
     StoreLockedError,
     UsageError,
 )
+from mqstore.files.lock import is_locked
 from store.support import bodies, body_of, fill, open_small
 
 
@@ -55,6 +57,32 @@ def test_the_child_of_a_fork_cannot_use_the_store(store: Store) -> None:
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     store.put(Message("t", b""))
+
+
+def test_the_child_of_a_fork_opens_the_store_when_its_parent_has_closed_it(tmp_path: Path) -> None:
+    store = open_small(tmp_path / "store")
+    refused, closed = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with pytest.raises(StoreLockedError, match=f"process {os.getppid()}"):
+                open_small(tmp_path / "store")
+            os.write(refused[1], b"x")
+            os.read(closed[0], 1)
+            with open_small(tmp_path / "store") as own:
+                store.close()  # which is its parent's, and must not take the child's own lock along
+                assert is_locked(tmp_path / "store" / "lock")
+                own.put(Message("T", b"of the child", queue_id=0))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(refused[1])  # so that a child that dies is no wait for ever
+    assert os.read(refused[0], 1) == b"x"
+    store.close()
+    os.write(closed[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert bodies(tmp_path / "store") == [b"of the child"]
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:

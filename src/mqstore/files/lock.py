@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 import threading
+import weakref
 from pathlib import Path
 
 from mqstore import errors
@@ -23,6 +24,7 @@ _FLOCK = struct.Struct("hhqqi4x")  # short l_type, l_whence; off_t l_start, l_le
 
 _held: set[Path] = set()
 _held_guard = threading.RLock()  # an abandoned lock may be thrown away at any moment, also in here
+_all: weakref.WeakSet[StoreLock] = weakref.WeakSet()
 
 
 class StoreLock:
@@ -36,7 +38,7 @@ class StoreLock:
             StoreIOError: the lock file could not be opened or the file system has no locks.
         """
         self._fd = -1
-        self._pid = os.getpid()
+        _all.add(self)
         self._path = Path(os.path.realpath(path))
         with _held_guard:
             if self._path in _held:
@@ -72,8 +74,25 @@ class StoreLock:
 
     def __del__(self) -> None:
         """Nobody has it any more, as when Ctrl-C came before its owner could note that it has it."""
-        if self._fd >= 0 and self._pid == os.getpid():
+        if self._fd >= 0:
             self.release()
+
+    def leave_to_parent(self) -> None:
+        """In a fork, which has no lock: let go of the descriptor. Closed later, it would take along one of our own."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _after_fork_in_child() -> None:
+    global _held_guard  # noqa: PLW0603
+    _held_guard = threading.RLock()  # whoever held it does not exist here
+    _held.clear()
+    for lock in list(_all):
+        lock.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def is_locked(path: Path) -> bool:
