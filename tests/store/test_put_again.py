@@ -258,3 +258,10 @@ def test_what_cannot_go_to_further_queues_goes_to_its_own_and_is_told(
         assert [queue.topic for queue in store.queues() if queue.topic.startswith("%LMQ%")] == []
         assert [message.properties.get(OFFSETS) for message in store.get("orders", 0).messages] == [None, None]
         assert caplog.text.count("goes to its own queue only, and to none that it names") == 2
+
+
+def test_a_transaction_cannot_be_delayed(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        with pytest.raises(MessageIllegalError, match="delay level 2"):
+            store.transaction("g", Message("T", b"later", queue_id=0, delay_level=2))
+        assert store.queues() == []

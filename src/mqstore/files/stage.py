@@ -21,6 +21,7 @@ class Stage:
     def __init__(self, output: Path, source: Path | None = None) -> None:
         """Raises UsageError when ``output`` is not new or empty, or one of the two lies inside the other."""
         self._output = Path(os.path.abspath(output))
+        self._source = source
         mode = mode_of(self._output)
         if mode and not (stat.S_ISDIR(mode) and not durable.list_directory(self._output)):
             raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
@@ -52,6 +53,10 @@ class Stage:
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         self._clean()
+        if isinstance(value, errors.MqstoreError) and value.path is not None and self._source is not None:
+            path = Path(value.path)
+            if path.is_relative_to(self.root) and mode_of(copied := self._source / path.relative_to(self.root)):
+                value.path = str(copied)  # the copy is gone, and the fault is the original's
 
     def _clean(self) -> None:
         for directory in (self.root, self._scratch):

@@ -260,7 +260,8 @@ class Consumer:
         """Go on reading a queue at ``offset``: behind a damaged message, or again from an earlier one.
 
         What lies before ``offset`` and was not given out counts as handled, and is never given to the group. What was
-        given out before stays to be acknowledged, unless it comes again: acknowledging it then has no effect.
+        given out before stays to be acknowledged, unless it comes again: until it does, acknowledging it has no effect,
+        and from then on it is the one that came again, to be acknowledged once.
 
         Args:
             queue_id: a queue that this consumer reads now.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqstore import errors, kernels
-from mqstore.files import durable
+from mqstore.files import copying, durable
 from mqstore.files.directories import Directories
 from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.held import Held
@@ -183,6 +183,8 @@ class Engine:
         self.dispatcher.multi = self.multi_dispatch
         recovery = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress)
         end = recovery.run()
+        for _, left in self.paths.before_rebuild:  # all of it has been built
+            copying.remove_tree(left)
         self._make_topics_known(recovery.queues_behind_note)
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)

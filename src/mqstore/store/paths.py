@@ -57,6 +57,14 @@ class StorePaths:
         return self.root / "consumequeue_ext"
 
     @property
+    def before_rebuild(self) -> list[tuple[Path, Path]]:
+        """What is built from the log, each with the name under which a rebuild keeps its old state meanwhile."""
+        return [
+            (directory, directory.with_name(f"{directory.name}.before-rebuild"))
+            for directory in (self.consume_queue, self.consume_queue_ext, self.index)
+        ]
+
+    @property
     def index(self) -> Path:
         """Directory of the index files."""
         return self.root / "index"

@@ -181,8 +181,7 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
         paths.log_places.lock(log_locks)
         save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
         durable.remove_file(paths.dispatch_checkpoint)
-        for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
-            aside = _aside(directory)
+        for directory, aside in paths.before_rebuild:
             copying.remove_tree(aside)
             if mode_of(directory):
                 durable.rename(directory, aside)
@@ -197,22 +196,16 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
     except BaseException:
         _put_back(paths)
         raise
-    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
-        copying.remove_tree(_aside(directory))
     return left_out
 
 
 def _put_back(paths: StorePaths) -> None:
     """After a failure: what was moved aside takes the place of what was begun."""
-    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
-        if mode_of(_aside(directory)):
+    for directory, aside in paths.before_rebuild:
+        if mode_of(aside):
             copying.remove_tree(directory)
-            durable.rename(_aside(directory), directory)
+            durable.rename(aside, directory)
     paths.sync()
-
-
-def _aside(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.before-rebuild")
 
 
 def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:

@@ -139,7 +139,7 @@ class Store(StoreReader):
         Used with ``with``, the end of the block commits and an exception rolls back. For transactions that a crash
         leaves open, ``store.transactions.set_checker`` names who decides.
 
-        Raises as :meth:`put`.
+        Raises as :meth:`put`, and MessageIllegalError for a message with a delay, which a transaction cannot keep.
         """
         self._check_open()
         return self.transactions.begin(producer_group, message)
