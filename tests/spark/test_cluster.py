@@ -73,23 +73,32 @@ def claim(path):
 
 class Troubled:
     # The process of one task of each stage dies when its work is done, and so before Spark knows. Another task waits
-    # until Spark has started a second copy of it, and then does its work again beside that.
+    # until Spark has started a second copy of it, which ends no sooner than that was noted.
     def __init__(self, function, directory):
         self.function, self.directory = function, directory
     def __call__(self, item):
         key = hashlib.sha256(pickle.dumps(item)).hexdigest()
-        attempts = functools.partial(self.directory.glob, key + "-*")
-        (self.directory / (key + "-" + uuid.uuid4().hex)).touch()
+        own = self.directory / (key + "-" + uuid.uuid4().hex)
+        own.touch()
         result = self.function(item)
         if claim(self.directory / "died"):
+            own.unlink()
             os._exit(1)
+        slow, copied = self.directory / ("slow-" + key), self.directory / "copied"
         if claim(self.directory / "slow"):
-            before, deadline = len(list(attempts())), time.monotonic() + 120
-            while len(list(attempts())) == before and time.monotonic() < deadline:
-                time.sleep(0.05)
-            (self.directory / "copied").write_text(str(len(list(attempts())) > before))
-            self.function(item)
+            slow.touch()
+            alive = functools.partial(self.directory.glob, key + "-*")
+            wait(lambda: len(list(alive())) > 1)
+            (self.directory / "noted").write_text(str(len(list(alive())) > 1))
+            (self.directory / "noted").rename(copied)
+        elif slow.exists():
+            wait(copied.exists)
         return result
+
+def wait(condition):
+    deadline = time.monotonic() + 120
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 stages = []
 def run_troubled(spark, function, items, on_progress=None):

@@ -127,13 +127,13 @@ class Transactions(PeriodicThread):
     def begin(self, producer_group: str, message: Message) -> Transaction:
         """Store ``message`` as a half message. Raises as :meth:`mqstore.Store.put`."""
         self._engine.check_open()
+        queue_id = self._engine.putting.prepared(message).target_queue_id
         if message.delay_level > 0:
             raise errors.MessageIllegalError(
                 "a message of a transaction cannot be delayed: it is visible when it is committed",
                 found=f"delay level {message.delay_level}",
                 hint="put it with its delay when the rest is done, without a transaction",
             )
-        queue_id = self._engine.putting.prepared(message).target_queue_id
         self._engine.settings.ensure_group(producer_group)
         properties = {
             **message.properties,
