@@ -96,7 +96,7 @@ class Troubled:
         return result
 
 def wait(condition):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
 
