@@ -50,7 +50,7 @@ def test_source_and_jobs(cluster: Cluster, golden: Path, tmp_path: Path) -> None
 
 
 TROUBLE = """
-import functools, hashlib, json, os, pathlib, pickle, time, uuid
+import functools, json, os, pathlib, time, uuid
 import mqstore.spark
 from mqstore import StoreConfig
 from mqstore.spark.jobs import loading, rebuilding
@@ -72,31 +72,30 @@ def claim(path):
     return True
 
 class Troubled:
-    # The process of one task of each stage dies when its work is done, and so before Spark knows. Another task waits
-    # until Spark has started a second copy of it, which ends no sooner than that was noted.
-    def __init__(self, function, directory):
-        self.function, self.directory = function, directory
-    def __call__(self, item):
-        key = hashlib.sha256(pickle.dumps(item)).hexdigest()
-        own = self.directory / (key + "-" + uuid.uuid4().hex)
-        own.touch()
+    # The process of the first task dies when its work is done, and so before Spark knows. The last task waits until
+    # Spark has started a second copy of it, which ends no sooner than that was noted. They may not be the same task:
+    # Spark starts no second copy on a host that had an attempt before, a dead one too, and there are two hosts.
+    def __init__(self, function, directory, last):
+        assert last > 0, "Spark starts no second copy in a stage of one task"
+        self.function, self.directory, self.last = function, directory, last
+    def __call__(self, numbered):
+        number, item = numbered
+        (self.directory / (str(number) + "-" + uuid.uuid4().hex)).touch()
         result = self.function(item)
-        if claim(self.directory / "died"):
-            own.unlink()
+        if number == 0 and claim(self.directory / "died"):
             os._exit(1)
-        slow, copied = self.directory / ("slow-" + key), self.directory / "copied"
-        if claim(self.directory / "slow"):
-            slow.touch()
-            alive = functools.partial(self.directory.glob, key + "-*")
-            wait(lambda: len(list(alive())) > 1)
-            (self.directory / "noted").write_text(str(len(list(alive())) > 1))
+        copied = self.directory / "copied"
+        if number == self.last and claim(self.directory / "slow"):
+            attempts = functools.partial(self.directory.glob, str(number) + "-*")
+            wait(lambda: len(list(attempts())) > 1)
+            (self.directory / "noted").write_text(str(len(list(attempts())) > 1))
             (self.directory / "noted").rename(copied)
-        elif slow.exists():
+        elif number == self.last:
             wait(copied.exists)
         return result
 
 def wait(condition):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 120
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -104,7 +103,7 @@ stages = []
 def run_troubled(spark, function, items, on_progress=None):
     directory = out / ("stage-" + str(len(stages)))
     directory.mkdir()
-    results = run_tasks(spark, Troubled(function, directory), items)
+    results = run_tasks(spark, Troubled(function, directory, len(items) - 1), list(enumerate(items)))
     name = getattr(function, "func", function).__name__
     stages.append([name, (directory / "died").exists(), (directory / "copied").read_text()])
     return results
