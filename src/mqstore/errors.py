@@ -164,6 +164,7 @@ class StoreIOError(MqstoreError, OSError):
 
 
 HINT_MEMORY = "raise the limit of address space (ulimit -v) or the memory of the container, or ask for less"
+HINT_SALVAGE = "mqstore check lists all damage; mqstore rebuild STORE --output NEW --salvage makes a sound copy"
 HINT_DOUBLE = "compare the two files and move the one away that is blank or older"
 HINT_FOREIGN = "something lies at this path that no store puts there: move it away"
 

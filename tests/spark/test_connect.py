@@ -69,6 +69,8 @@ said["jobs"] = {{
     "stats": jobs.stats(spark, golden).messages,
     "lag": sum(jobs.lag(spark, golden).lag.values()),
 }}
+there = jobs.convert(spark, golden, out + "/kafka")
+said["convert"] = [there.records, jobs.convert(spark, out + "/kafka", out + "/back").records]
 said["calls"] = [calls[0][0], calls[-1][0] == calls[-1][1] > 1]
 
 frame = spark.range(200).selectExpr("'orders' AS topic", "cast(id AS string) AS body", "cast(id % 2 AS int) AS queueId")
@@ -137,6 +139,10 @@ def test_all_of_it_over_connect(server: ConnectServer, golden: Path, tmp_path: P
     }  # fmt: skip
     assert said["jobs"]["compact"] >= 5
     assert files_below(tmp_path / "rebuilt" / "consumequeue") == files_below(store / "consumequeue")
+    with mqstore.inspect(store) as view, mqstore.inspect(tmp_path / "back") as back:
+        assert said["convert"] == [sum(queue.count for queue in one.queues()) for one in (view, back)]
+    with mqstore.kafka.inspect(tmp_path / "kafka") as log:
+        assert sum(len(list(partition.records())) for partition in log.partitions()) == said["convert"][0]
     assert said["calls"] == [0, True]
     assert said["load"] == [200, 200]
     # What load stored, and what the sink appended once.

@@ -126,6 +126,19 @@ def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
+def test_rebuild_of_a_damaged_log_names_what_passes_over_it(golden: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(golden / "basic" / "store", tmp_path / "store"))
+    log = damaged / "commitlog" / ("0" * 20)
+    raw = bytearray(log.read_bytes())
+    raw[3221 + 4] ^= 1  # a record's magic
+    log.write_bytes(raw)
+    with pytest.raises(mqstore.CorruptRecordError) as caught:
+        rebuild(NO_SPARK, damaged, tmp_path / "new", split_bytes=100_000)
+    assert caught.value.offset == 3221
+    assert "rebuild STORE --output NEW --salvage" in str(caught.value.hint)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
 def test_a_log_over_several_directories_is_one_log(tmp_path: Path) -> None:
     places = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     settings: dict[str, Any] = {"mapped_file_size_commit_log": 4096, "max_hash_slot_num": 8, "max_index_num": 20}

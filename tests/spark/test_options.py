@@ -68,6 +68,11 @@ def test_values_of_a_program() -> None:
         ({"splitBytes": None}, "splitBytes"),
         ({"columns": ["topic"]}, "columns"),
         ({"minPartitions": 2.5}, "minPartitions"),
+        ({"view": "queues", "where": "paid"}, "where makes no sense in view queues"),
+        ({"view": "queues", "endingTimestamp": "5"}, "endingTimestamp makes no sense"),
+        ({"view": "Progress", "startingOffsets": '{"a": {"0": 1}}'}, "startingOffsets makes no sense in view progress"),
+        ({"view": "index", "subscribe": "a"}, "subscribe makes no sense in view index"),
+        ({"view": "files", "keys": "a"}, "keys makes no sense in view files"),
     ],
 )
 def test_refused(options: dict[str, object], complaint: str) -> None:
@@ -120,6 +125,15 @@ def test_offsets(golden: Path) -> None:
     first = [row for row in rows(golden, subscribe="TopicTest", **by_broker) if row["queueId"] == 0]
     assert first[0]["queueOffset"] == 7
     assert rows(golden, startingOffsets="EARLIEST", endingOffsets="latest") == expected_messages(golden, "basic")
+
+
+def test_a_store_that_a_link_leads_to_as_well_is_read_once(golden: Path, tmp_path: Path) -> None:
+    store = golden / "basic" / "store"
+    (tmp_path / "link").symlink_to(store)
+    paths = f"{store},{tmp_path / 'link'},{store}/../store"
+    assert [one.path for one in find_stores(parse(path=paths))] == [str(store)]
+    (found,) = find_stores(parse(path=f"{tmp_path}/*"))
+    assert (found.path, found.broker_name) == (str(tmp_path / "link"), "link")
 
 
 def test_times_and_tags(golden: Path) -> None:

@@ -138,6 +138,12 @@ def test_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
     for options, change, complaint in [
         ({}, frame.drop("body"), "no column body"),
+        ({}, frame.withColumnRenamed("topic", "Topic"), r"no column Topic.*withColumnRenamed\('Topic', 'topic'\)"),
+        (
+            {},
+            frame.withColumn("price", frame["queueId"]),
+            r"no column price.*expected bornTimestamp, .*drop\('price'\)",
+        ),
         ({}, frame.withColumn("storeTimestamp", frame["bornTimestamp"]), "gives its messages their times itself"),
         ({"jobid2": "x"}, frame, "did you mean jobId"),
         ({}, frame.selectExpr("'not legal' AS topic", "body"), "illegal character"),

@@ -97,7 +97,7 @@ def check_log(view: StoreView) -> None:
             "the log is damaged: what lies behind would be left out",
             path=view.paths.commit_log,
             offset=view.log_end,
-            hint="mqstore rebuild --salvage makes a sound copy, and tells what is lost",
+            hint=errors.HINT_SALVAGE,
         )
 
 

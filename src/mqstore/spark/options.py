@@ -21,6 +21,23 @@ _STREAM_ONLY: Final = (
     "startingGroup",
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters", "maxPartitions", "keys", "plan")
+_CHOICES: Final = (
+    *values.SUBSCRIPTIONS,
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "where",
+    "keys",
+)
+"""What picks rows of the messages."""
+_CHOICES_OF_VIEWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "queues": (*values.SUBSCRIPTIONS, "startingOffsets", "endingOffsets"),
+    "progress": values.SUBSCRIPTIONS,
+    "index": (),
+    "files": (),
+}
+"""Which of them pick rows of the other views, too."""
 NAMES: Final = (
     "path",
     "paths",
@@ -142,12 +159,15 @@ class ReadOptions:
         options = values.by_name(given, NAMES)
         values.check_one_subscription(options)
         values.refuse(options, _BATCH_ONLY if streaming else _STREAM_ONLY, "a stream" if streaming else "a batch")
+        view = options.get("view", "messages").strip().lower()
+        obeyed = _CHOICES_OF_VIEWS.get(view, _CHOICES)
+        values.refuse(options, [name for name in _CHOICES if name not in obeyed], f"view {view}")
         Condition.parse(options.get("where"))
         pattern = options.get("subscribePattern")
         starting = _stream_start(options) if streaming else _offsets(options, "startingOffsets", "earliest", LATEST)
         return cls(
             paths=values.paths(options, "store"),
-            view=options.get("view", "messages").strip().lower(),
+            view=view,
             topics=frozenset(values.names(options["subscribe"], "subscribe")) if "subscribe" in options else None,
             topic_pattern=None if pattern is None else values.pattern(pattern, "subscribePattern"),
             queues=values.assigned(options["assign"]) if "assign" in options else None,

@@ -49,9 +49,9 @@ class SinkOptions(NamedTuple):
             raise UsageError("no store to write to", hint='save("DIRECTORY"), start("DIRECTORY"), or option path')
         if overwrite:
             raise UsageError("a store is not written over", hint='mode("append"), or mqstore.spark.jobs.load')
-        load_input.check_columns(schema)
         if "storeTimestamp" in schema.fieldNames():
             raise UsageError("a store gives its messages their times itself", hint='drop("storeTimestamp")')
+        load_input.check_columns(schema, load_input.NAMES[1:])
         if "jobId" in options:
             values.check_job_id(options["jobId"])
         return cls(check_store_path(options["path"]).absolute(), options.get("jobId"))

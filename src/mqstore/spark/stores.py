@@ -33,7 +33,13 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
         NotAStoreError: one of them is no store, or a glob matches none.
         UsageError: the number of broker names is not that of the stores.
     """
-    found = dict(one for text in options.paths for one in _expand(text))
+    found: dict[Path, str] = {}
+    known: set[Path] = set()
+    for path, name in (one for text in options.paths for one in _expand(text)):
+        place = path if isinstance(path, RemotePath) else path.resolve()
+        if place not in known:  # or its rows would come twice where a link leads to it as well
+            known.add(place)
+            found[path] = name
     paths = list(found)
     names = list(options.broker_names) or _names(found)
     if len(names) != len(paths):

@@ -75,7 +75,7 @@ class LogDamage:
             path=self.path,
             offset=self.physical_offset,
             found=self.damage.name,
-            hint="mqstore check lists all damage; mqstore rebuild --salvage makes a sound copy",
+            hint=errors.HINT_SALVAGE,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore.errors import MessageIllegalError, UsageError
@@ -44,19 +44,21 @@ _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def check_columns(schema: StructType) -> dict[str, DataType]:
+def check_columns(schema: StructType, names: Sequence[str] = NAMES) -> dict[str, DataType]:
     """The columns of a table of messages, with their types.
 
     Raises:
-        UsageError: a column is missing or unknown, or of a type that cannot be meant.
+        UsageError: one of ``names`` that must be there is missing, or a column is unknown, or of a type that cannot be
+            meant.
     """
     known = {field.name: field.dataType for field in schema}
+    for name in known:
+        if name not in names:
+            raise UsageError(f"a message has no column {name}", expected=", ".join(names), hint=_other_name(name))
     for name in REQUIRED:
         if name not in known:
-            raise UsageError(f"no column {name}", expected=", ".join(NAMES), found=", ".join(known))
+            raise UsageError(f"no column {name}", expected=", ".join(names), found=", ".join(known))
     for name, kind in known.items():
-        if name not in NAMES:
-            raise UsageError(f"a message has no column {name}", expected=", ".join(NAMES), hint=f"drop({name!r})")
         if kind.simpleString() not in _ALLOWED[name]:
             raise UsageError(
                 f"column {name} has a type that cannot be meant",
@@ -64,6 +66,12 @@ def check_columns(schema: StructType) -> dict[str, DataType]:
                 found=kind.simpleString(),
             )
     return known
+
+
+def _other_name(name: str) -> str:
+    """What to do about an unknown column. Spark's own look-ups overlook case, so a name may be meant and not ours."""
+    meant = next((one for one in NAMES if one.lower() == name.lower()), None)
+    return f"drop({name!r})" if meant is None else f"withColumnRenamed({name!r}, {meant!r})"
 
 
 def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:

@@ -25,7 +25,7 @@ from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
-from mqstore.spark.splits import Split, open_log, plan_splits
+from mqstore.spark.splits import Split, open_log, plan_splits, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
@@ -129,7 +129,10 @@ def rebuild(
     with Stage(target, old.root) as stage:
         new = _begin(spark, old, stage, config or StoreConfig())
         clock.note("copy")
-        found, in_order, left_out = build_derived(spark, new, split_bytes, on_progress)
+        try:
+            found, in_order, left_out = build_derived(spark, new, split_bytes, on_progress)
+        except errors.CorruptRecordError as error:
+            raise with_hint(error, errors.HINT_SALVAGE) from None
         stage.put_in_place()
     clock.note("build")
     return replace(_result(target, found, clock, in_order), left_out=left_out)
