@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mqstore.files.mapped_file import MappedFile
 from mqstore.files.pool import FilePool
+from mqstore.layout.buffers import Buffer
 
 
 @pytest.fixture
@@ -45,3 +47,33 @@ def test_files_in_use_stay_open(tmp_path: Path, paths: list[Path]) -> None:
     pool.read(paths[2], 0, 1)
     assert open_files(tmp_path) == ["2"]
     pool.close()
+
+
+def test_a_map_is_used_while_it_is_lent(tmp_path: Path) -> None:
+    pool = FilePool()
+    file = MappedFile(tmp_path / "0", 8192, create=True)
+    file.buffer[:3] = b"abc"
+
+    def take(data: Buffer) -> bytes:
+        return bytes(data[:3])
+
+    assert pool.in_map(file.path, 4096, take) is None
+    pool.lend(file)
+    assert pool.in_map(file.path, 4096, take) == b"abc"
+    assert pool.in_map(file.path, 4097, take) is None  # no room was made sure of there yet
+    pool.take_back(file)
+    assert pool.in_map(file.path, 4096, take) is None
+    pool.lend(file)
+    file.close()
+    assert pool.in_map(file.path, 4096, take) is None
+    pool.close()
+
+
+def test_a_map_outlives_its_owner_while_a_reader_is_inside(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "0", 4096, create=True)
+    file.buffer[:3] = b"abc"
+    with memoryview(file.buffer) as inside:
+        file.close()
+        assert bytes(inside[:3]) == b"abc"
+    del file
+    assert open_files(tmp_path) == []

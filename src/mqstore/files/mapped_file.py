@@ -130,4 +130,5 @@ class MappedFile:
         self._fd = -1
 
     def _unmap(self) -> None:
-        self.buffer.close()
+        with contextlib.suppress(BufferError):  # a reader is inside: the map goes when it has let go
+            self.buffer.close()

@@ -25,6 +25,7 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.remote import RemoteFiles, RemotePath
+from mqstore.layout.buffers import Buffer
 
 _T = TypeVar("_T")
 
@@ -138,6 +139,16 @@ class FilePool:
             return function(slot.fd, _NO_END, *args)
         finally:
             self._give_back(slot)
+
+    def in_map(self, path: Path, end: int, function: Callable[[Buffer], _T]) -> _T | None:
+        """``function(map)`` for a file that is lent and good as far as position ``end``; None for any other."""
+        lent = self._lent.get(str(path))
+        if lent is None or end > lent.reserved_to:
+            return None
+        try:
+            return function(lent.buffer)
+        except ValueError:  # its owner has just closed it
+            return None
 
     def lend(self, file: MappedFile) -> None:
         """Read ``file`` where its owner has mapped it, until :meth:`take_back`.

@@ -11,19 +11,25 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import LogColumns, Stop
+from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Blank, Damage, Record, decode_record
+
+_T = TypeVar("_T")
 
 CHUNK_BYTES = 4 << 20
 """Bytes read and scanned at a time; more only where one record is larger."""
 _HEAD_GUESS_BYTES = 4096
+
+_MAPPED_BYTES = 256 << 10
+"""More than this is worth reading by system calls, during which other threads run."""
 
 _HEAD_BYTES = 64
 """More than what is needed to recognise a record's head."""
@@ -155,6 +161,24 @@ class LogReader:
             self.refresh()  # removed by expiry between listing and opening
             return None
         return data if len(data) == size_bytes else None
+
+    def take(self, start: int, end: int, function: Callable[[Buffer, int], _T]) -> _T | None:
+        """``function(data, offset)`` for bytes that hold [start, end), the first of them at physical ``offset``.
+
+        They are the map of the file that this process writes, or else what is read of any other. Whoever makes objects
+        of a stretch of the log saves a copy so, and the memory for it, which the allocator would take from the system
+        and give back each time. None if not one file holds them all.
+
+        Raises:
+            StoreIOError: the file is there and could not be read.
+        """
+        entry = self.entry_at(start) if end - start <= _MAPPED_BYTES else None
+        if entry is not None and start >= entry.start:
+            result = self._pool.in_map(entry.path, end - entry.start, lambda data: function(data, entry.start))
+            if result is not None:
+                return result
+        data = self.read(start, end - start)
+        return None if data is None else function(data, start)
 
     def record_at(self, physical_offset: int, size_bytes: int | None = None) -> Record | None:
         """The record that starts at ``physical_offset``, or None when none does.

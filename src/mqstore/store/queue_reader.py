@@ -7,7 +7,6 @@ from what the units say and from the range of the log, never from file lengths.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,11 +75,7 @@ class QueueReader:
 
     def entry_at(self, position: int) -> FileEntry | None:
         """The file that holds byte ``position`` of the queue, or None."""
-        inventory = self.inventory
-        index = bisect_right(inventory.entries, position, key=lambda entry: entry.start) - 1
-        if index < 0 or position >= inventory.entries[index].start + inventory.size_bytes:
-            return None
-        return inventory.entries[index]
+        return self.inventory.find(position)
 
     def units(self, offset: int, count: int) -> bytes:
         """The units from ``offset`` on: up to ``count``, fewer at the end of a file, empty where no file is.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from mqstore import errors, kernels
+from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import QUEUE_UNIT_SIZE, RETRY_PREFIX
 from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
@@ -128,17 +129,19 @@ def get_messages(
 
 def _take_all(log: LogReader, queue: UnitSource, offset: int, units: bytes, count: int, max_bytes: int) -> list[Record]:
     """All ``count`` messages at once where nothing about them is special: fewer mean that somebody must look closer."""
-    messages: list[Record] = []
     span = kernels.unit_span(units, 0, count, None, _READ_GAP_BYTES, _READ_SPAN_BYTES)
     if span is None or span[1] - span[0] > max_bytes:
-        return messages
-    data = log.read(span[0], span[1] - span[0])
-    if data is not None:
-        topic = queue.topic.encode("utf-8", "surrogateescape")
+        return []
+    topic, queue_id = queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id
+
+    def take(data: Buffer, data_offset: int) -> list[Record]:
+        messages: list[Record] = []
         kernels.take_messages(
-            units, 0, offset, data, span[0], topic, queue.queue_id, None, (), count, max_bytes, messages, Record
+            units, 0, offset, data, data_offset, topic, queue_id, None, (), count, max_bytes, messages, Record
         )
-    return messages
+        return messages
+
+    return log.take(*span, take) or []
 
 
 def _begin(find: Finder, offset: int, count: int) -> GetResult | tuple[QueueRange, bytes]:

@@ -54,7 +54,7 @@ def take_messages(
     units: Buffer,
     first: int,
     queue_offset: int,
-    data: bytes,
+    data: Buffer,
     data_offset: int,
     topic: bytes,
     queue_id: int,
@@ -93,7 +93,7 @@ def take_messages(
 
 
 def scan_units(
-    units: Buffer, first: int, queue_offset: int, data: bytes, data_offset: int, topic: bytes, queue_id: int, /
+    units: Buffer, first: int, queue_offset: int, data: Buffer, data_offset: int, topic: bytes, queue_id: int, /
 ) -> LogColumns:
     """See :meth:`mqstore.kernels.api.Kernels.scan_units`."""
     total = len(units) // QUEUE_UNIT_SIZE
@@ -114,7 +114,7 @@ def scan_units(
     return LogColumns(LogColumns.arena_of(rows), len(rows), len(rows), data_offset, end, Stop.END, 0, 0, 0)
 
 
-def _record_at(data: bytes, at: int, unit: QueueUnit) -> Record | None:
+def _record_at(data: Buffer, at: int, unit: QueueUnit) -> Record | None:
     try:
         record = decode_record(
             data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=False
