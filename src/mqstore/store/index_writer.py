@@ -112,8 +112,9 @@ class IndexWriter:
                 self._filed_to = (chunk.physical_offset + columns.position[row - 1] + 1, 0)
 
     def _reserve(self, file: MappedFile, columns: LogColumns, row: int, stop: int) -> None:
-        keys_bytes = sum(max(0, columns.keys_size[one]) for one in range(row, stop))
-        most_keys = stop - row + keys_bytes // 2 + (stop - row)
+        rows = stop - row
+        keys_bytes = sum(columns.keys_size[row:stop]) + rows  # those without keys say -1
+        most_keys = rows + keys_bytes // 2 + rows
         number = min(self._geometry.max_entries, self._header().index_count + most_keys)
         file.reserve(layout.entry_position(number, self._geometry.hash_slots))
 
