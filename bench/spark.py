@@ -1,11 +1,13 @@
 """Measure the Spark pipeline beside Spark's own Parquet reader and beside the same work in one process.
 
-    python bench/spark.py [--messages 1000000] [--body 1024] [--rounds 5] [--cores 2] [--directory DIR] [--quick]
+    python bench/spark.py [--messages 1000000] [--large 10000000] [--body 1024] [--rounds 5] [--cores 2]
+                          [--directory DIR] [--quick]
 
 One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
-rows with all columns. Every row of the table is measured in each round, ours and its peer by turns, so that other load
-on the machine meets both; results are medians, with the lowest and highest round, and go to ``bench/results/spark.md``
-and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by the cores that Spark has.
+rows with all columns. Reading `rare` by its queues is measured in a store of ``--large`` messages as well: what Spark
+takes for any query is most of it in a small one. Every row of the table is measured in each round, ours and its peer by
+turns, so that other load on the machine meets both; results are medians, with the lowest and highest round, and go to
+``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by the cores that Spark has.
 The largest resident memory of any Python worker is noted for each row, and that of the driver at the end.
 """
 
@@ -39,6 +41,7 @@ from mqstore.store.columns import SCHEMA
 RESULTS = Path(__file__).resolve().parent / "results"
 TWO_COLUMNS = ("topic", "storeSize")
 RARE_EVERY = 100
+LARGE = "1 % of a large log by queues"
 _NOISE_BYTES = 16 << 20
 _STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
@@ -57,6 +60,7 @@ class Row:
     peer: list[float] = field(default_factory=list)
     per_core: bool = False
     worker_peak_bytes: int = 0
+    messages: int = 0
 
     def ratio(self, cores: int) -> float:
         """How many times the peer's rate is reached."""
@@ -234,7 +238,21 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
         (Row("rebuild, a core", "the compiled rebuild", per_core=True), bench.rebuild, bench.rebuild_peer),
         (Row("audit, a core", "the same in process", per_core=True), bench.audit, here(bench.audit)),
     ]
-    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs if only in row.name]
+    pairs = [pair for pair in pairs if only in pair[0].name]
+    if any(row.name.startswith("scan") for row, _, _ in pairs):
+        bench.export_equivalent()
+    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
+
+
+def measure_large(bench: Bench, messages: int, body_bytes: int, rounds: int) -> Row:
+    """Reading by queues where the log is large."""
+    large = Bench(bench.work, bench.work / "large", bench.cores)
+    make_store(large.store, messages, body_bytes)
+    large.spark = bench.spark
+    row = Row(f"{LARGE}, {messages:,} messages", "the same by a scan", messages=messages)
+    compare(large, row, lambda: large.rare("auto"), lambda: large.rare("scan"), rounds)
+    shutil.rmtree(large.store)
+    return row
 
 
 def measure_cores(bench: Bench, rounds: int) -> list[Row]:
@@ -281,7 +299,7 @@ def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int)
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        rate = facts["messages"] / statistics.median(row.ours)
+        rate = (row.messages or facts["messages"]) / statistics.median(row.ours)
         peak = f"{row.worker_peak_bytes / 2**20:.0f}" if row.worker_peak_bytes else ""
         lines.append(
             f"| {row.name} | {spread(row.ours)} | {rate:,.0f} | {row.what} | {spread(row.peer)} | "
@@ -301,6 +319,7 @@ def main() -> None:
     """Make the data, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--large", type=int, default=10_000_000, help="messages of the large store; 0 for none")
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)
@@ -309,14 +328,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small store and one round, to see that it works")
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.messages, arguments.rounds = 20_000, 1
+        arguments.messages, arguments.large, arguments.rounds = 20_000, 40_000, 1
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         work = Path(directory)
         make_store(work / "store", arguments.messages, arguments.body)
         bench = Bench(work, work / "store", arguments.cores)
         bench.start(arguments.cores)
-        bench.export_equivalent()
         rows = measure(bench, arguments.rounds, arguments.only)
+        if arguments.large and arguments.only in LARGE:
+            rows.append(measure_large(bench, arguments.large, arguments.body, arguments.rounds))
         rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 and not arguments.only else []
         bench.spark.stop()
         with mqstore.inspect(work / "store") as view:
