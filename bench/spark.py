@@ -7,8 +7,9 @@ One store is made: `orders` in four queues, and `rare`, which is 1 % of the log.
 rows with all columns. Reading `rare` by its queues is measured in a store of ``--large`` messages as well: what Spark
 takes for any query is most of it in a small one. Every row of the table is measured in each round, ours and its peer by
 turns, so that other load on the machine meets both; results are medians, with the lowest and highest round, and go to
-``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by the cores that Spark has.
-The largest resident memory of any Python worker is noted for each row, and that of the driver at the end.
+``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by
+the cores that Spark has. The largest resident memory of any Python worker is noted for each row, and that of the driver
+at the end.
 """
 
 from __future__ import annotations
