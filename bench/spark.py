@@ -4,12 +4,11 @@
                           [--directory DIR] [--quick]
 
 One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
-rows with all columns. Reading `rare` by its queues is measured in a store of ``--large`` messages as well: what Spark
-takes for any query is most of it in a small one. Every row of the table is measured in each round, ours and its peer by
-turns, so that other load on the machine meets both; results are medians, with the lowest and highest round, and go to
-``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process on one core, divided by
-the cores that Spark has. The largest resident memory of any Python worker is noted for each row, and that of the driver
-at the end.
+rows with all columns. What is over in a second or two is measured in a store of ``--large`` messages as well. Every row
+of the table is measured in each round, ours and its peer by turns, so that other load on the machine meets both;
+results are medians, with the lowest and highest round, and go to ``bench/results/spark.md`` and ``spark.json``. Rows
+that say "a core" compare with one process on one core, divided by the cores that Spark has. The largest resident memory
+of any Python worker is noted for each row, and that of the driver at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from mqstore.store.columns import SCHEMA
 RESULTS = Path(__file__).resolve().parent / "results"
 TWO_COLUMNS = ("topic", "storeSize")
 RARE_EVERY = 100
-LARGE = "1 % of a large log by queues"
 _NOISE_BYTES = 16 << 20
 _STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
@@ -245,15 +243,23 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
     return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
 
 
-def measure_large(bench: Bench, messages: int, body_bytes: int, rounds: int) -> Row:
-    """Reading by queues where the log is large."""
+def measure_large(bench: Bench, messages: int, body_bytes: int, rounds: int, only: str) -> list[Row]:
+    """What is over soon, where the log is large: in a small one most of it is what Spark takes for anything."""
     large = Bench(bench.work, bench.work / "large", bench.cores)
-    make_store(large.store, messages, body_bytes)
     large.spark = bench.spark
-    row = Row(f"{LARGE}, {messages:,} messages", "the same by a scan", messages=messages)
-    compare(large, row, lambda: large.rare("auto"), lambda: large.rare("scan"), rounds)
-    shutil.rmtree(large.store)
-    return row
+    pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
+        (Row("1 % of the log by queues", "the same by a scan"), lambda: large.rare("auto"), lambda: large.rare("scan")),
+        (Row("rebuild, a core", "the compiled rebuild", per_core=True), large.rebuild, large.rebuild_peer),
+        (Row("audit, a core", "the same in process", per_core=True), large.audit, here(large.audit)),
+    ]
+    for row, _, _ in pairs:
+        row.name, row.messages = f"large log: {row.name}", messages
+    pairs = [pair for pair in pairs if only in pair[0].name]
+    if pairs:
+        make_store(large.store, messages, body_bytes)
+    rows = [compare(large, row, ours, peer, rounds) for row, ours, peer in pairs]
+    shutil.rmtree(large.store, ignore_errors=True)
+    return rows
 
 
 def measure_cores(bench: Bench, rounds: int) -> list[Row]:
@@ -336,8 +342,8 @@ def main() -> None:
         bench = Bench(work, work / "store", arguments.cores)
         bench.start(arguments.cores)
         rows = measure(bench, arguments.rounds, arguments.only)
-        if arguments.large and arguments.only in LARGE:
-            rows.append(measure_large(bench, arguments.large, arguments.body, arguments.rounds))
+        if arguments.large:
+            rows += measure_large(bench, arguments.large, arguments.body, arguments.rounds, arguments.only)
         rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 and not arguments.only else []
         bench.spark.stop()
         with mqstore.inspect(work / "store") as view:
