@@ -36,6 +36,8 @@ SHOWN: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "scan": ("Reading a queue through, 32 a time, 4 KiB bodies", "GiB", (("per_second", "messages a second"),)),
 }
 FEWER_IS_BETTER = {"seconds", "p50_us", "p99_us"}
+MEMORY_OF = ("queues", "messages", "rebuild", "opening", "crashed")
+"""The series whose work could make a store take more memory."""
 MARKS = "osv^"
 
 
@@ -104,8 +106,8 @@ def _ratio(own: list[float], theirs: list[float], key: str) -> str:
 def _memory_table(series: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Of points at which both were looked at while their stores were open."""
     lines = ["| | who | own at the start | own | of files |", "|---|---|---:|---:|---:|"]
-    for name, points in series.items():
-        for point in points:
+    for name in MEMORY_OF:
+        for point in series.get(name, []):
             for who, cells in point["cells"].items():
                 key = "open_kib" if who == "mqstore" else "resident_kib"
                 held = [cell[key] for cell in cells if cell.get(key)]
