@@ -12,6 +12,7 @@ then costs no system call.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import resource
 import threading
@@ -25,7 +26,6 @@ from mqstore import errors
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.remote import RemoteFiles, RemotePath
-from mqstore.layout.buffers import Buffer
 
 _T = TypeVar("_T")
 
@@ -140,7 +140,7 @@ class FilePool:
         finally:
             self._give_back(slot)
 
-    def in_map(self, path: Path, end: int, function: Callable[[Buffer], _T]) -> _T | None:
+    def in_map(self, path: Path, end: int, function: Callable[[mmap.mmap], _T]) -> _T | None:
         """``function(map)`` for a file that is lent and good as far as position ``end``; None for any other."""
         lent = self._lent.get(str(path))
         if lent is None or end > lent.reserved_to:
