@@ -114,6 +114,33 @@ def test_further_queues_are_rebuilt_and_audited(tmp_path: Path) -> None:
     assert found.message == "10 messages are missing from the queue"
 
 
+def test_the_progress_of_a_store_that_died_is_doubted(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as store:
+        store.put(Message("T", b"not delivered yet", delay_level=18))
+    (tmp_path / "s" / "config" / "delayOffset.json").write_text('{"offsetTable":{18:1}}')
+    (tmp_path / "s" / "abort").touch()
+    rebuild_in_order(tmp_path / "s", tmp_path / "in-order")
+    rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    noted = (tmp_path / "out" / "config" / "delayOffset.json").read_text()
+    assert "".join(noted.split()) == '{"offsetTable":{18:0}}'
+
+
+def test_a_log_file_that_is_none_is_not_left_out(golden: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden / "basic" / "store", tmp_path / "s")
+    first = max((tmp_path / "s" / "commitlog").iterdir())
+    following = first.with_name(f"{int(first.name) + first.stat().st_size:020d}")
+    following.symlink_to(tmp_path / "unmounted")
+    for work in (
+        lambda: rebuild_in_order(tmp_path / "s", tmp_path / "out"),
+        lambda: rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out"),
+    ):
+        with pytest.raises(mqstore.CorruptFileError) as caught:
+            work()
+        assert caught.value.path == str(following)
+    assert {path.name for path in tmp_path.iterdir()} == {"s"}
+
+
 def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")

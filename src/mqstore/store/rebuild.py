@@ -17,7 +17,7 @@ from pathlib import Path
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
-from mqstore.files.inventory import ProblemKind, take_inventory
+from mqstore.files.inventory import Inventory, ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
@@ -155,24 +155,46 @@ def _rebuild_copy(
     on_progress: Progress | None,
 ) -> int:
     staging = Stage(output, paths.root)
-    for problem in take_inventory(paths.commit_logs).problems:
-        if problem.kind is ProblemKind.NOT_A_FILE:
-            raise problem.to_error(errors.HINT_FOREIGN)
-        if problem.kind is ProblemKind.DUPLICATE:
-            raise problem.to_error(errors.HINT_DOUBLE)
+    inventory_to_copy(paths)
     with staging:
         stage = StorePaths(staging.root)
         for directory in paths.commit_logs:
             copying.copy_tree(directory, stage.commit_log)
-        copying.copy_tree(paths.config, stage.config)
-        save_multi_dispatch(stage.root, find_multi_dispatch(paths))
-        for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt):
-            if mode_of(path):
-                copying.copy_file(path, stage.root / path.name)
+        copy_beside_log(paths, stage)
         mend(stage.commit_log)
         left_out = put_in_order(stage.root, in_one_directory(config), on_progress)
         staging.put_in_place()
     return left_out
+
+
+def inventory_to_copy(paths: StorePaths) -> Inventory:
+    """The files of the log at ``paths``, where a copy can have all of them.
+
+    Raises:
+        CorruptFileError: two have one name, or one is no file, which a copy would be without.
+    """
+    inventory = take_inventory(paths.commit_logs)
+    for problem in inventory.problems:
+        if problem.kind is ProblemKind.NOT_A_FILE:
+            raise problem.to_error(errors.HINT_FOREIGN)
+        if problem.kind is ProblemKind.DUPLICATE:
+            raise problem.to_error(errors.HINT_DOUBLE)
+    return inventory
+
+
+def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
+    """Copy to ``stage`` what no log tells: settings, how the store was left, and what it knows of its progress.
+
+    Of a store that died, notes of progress may claim more than its log holds. A rebuild notes the new queues as
+    complete, which a start takes for a sign that all is well; so the doubt is noted here.
+    """
+    copying.copy_tree(paths.config, stage.config)
+    save_multi_dispatch(stage.root, find_multi_dispatch(paths))
+    for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt):
+        if mode_of(path):
+            copying.copy_file(path, stage.root / path.name)
+    if mode_of(stage.abort):
+        durable.replace_file(stage.progress_in_doubt, b"")
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> int:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
-from mqstore.files.inventory import ProblemKind
 from mqstore.files.stage import Stage
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
@@ -35,9 +34,8 @@ from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
-from mqstore.store.log_reader import LogReader
-from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
+from mqstore.store.rebuild import copy_beside_log, inventory_to_copy
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
@@ -174,19 +172,10 @@ def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreC
     sizes = resolve_sizes(source, config)
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
-    log = LogReader(source.commit_logs)
-    for problem in log.inventory.problems:
-        if problem.kind is ProblemKind.DUPLICATE:
-            raise problem.to_error(errors.HINT_DOUBLE)
-    pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in log.inventory.entries]
-    log.close()
+    pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in inventory_to_copy(source).entries]
     run_tasks(spark, functools.partial(_copy, stage.scratch()), pairs)
     durable.sync_directory(paths.commit_log)
-    copying.copy_tree(source.config, paths.config)
-    save_multi_dispatch(paths.root, find_multi_dispatch(source))
-    for path in (source.checkpoint, source.abort):
-        if path.exists():
-            copying.copy_file(path, paths.root / path.name)
+    copy_beside_log(source, paths)
     levels = delay_levels_of(source, config.message_delay_level)
     return NewStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
 
