@@ -100,6 +100,17 @@ def test_one_that_cannot_be_delivered_holds_up_no_other(
         assert "cannot be delivered" in caplog.text
 
 
+def test_one_whose_queue_is_too_long_a_number_holds_up_no_other(tmp_path: Path, caplog: Any) -> None:
+    with open_wide(tmp_path / "s", schedule_message_enable=False) as store:
+        where = {c.PROPERTY_REAL_TOPIC: "t", c.PROPERTY_REAL_QID: "1" * 5000}
+        store.put(Message(c.SCHEDULE_TOPIC, b"odd", queue_id=0, properties={**where, c.PROPERTY_DELAY: "1"}))
+        store.put(Message("t", b"after it", delay_level=1, queue_id=0))
+        store.wait_dispatched()
+        assert store.deliver_due(2 * NOW) == 1
+        assert bodies(store, "t") == [b"after it"]
+        assert "does not say where to" in caplog.text
+
+
 @pytest.fixture(scope="module")
 def with_delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five delayed messages among others; their records have sizes that one flipped bit can confuse."""

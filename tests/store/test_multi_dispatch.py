@@ -111,6 +111,15 @@ def test_off_the_property_is_one_like_others(tmp_path: Path) -> None:
     assert not (tmp_path / "s" / NOTE_NAME).exists()
 
 
+def test_offsets_too_long_to_be_any_stop_no_dispatch(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=65536) as store:
+        store.put(to("%LMQ%a", b"odd", properties={OFFSETS: "1" * 5000}))
+    shutil.rmtree(tmp_path / "s" / "consumequeue")
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=65536, **ON) as store:
+        store.put(to("%LMQ%a", b"next"))
+    assert all_bodies(tmp_path / "s") == {("T", 0): [b"odd", b"next"], ("%LMQ%a", 0): [b"next"]}
+
+
 def test_a_batch_goes_to_further_queues_or_is_refused_as_a_whole(tmp_path: Path) -> None:
     with open_small(tmp_path / "s", **ON) as store:
         batch = [to("%LMQ%a", b"0"), Message("T", b"1", queue_id=0), to("T,%LMQ%a", b"2")]

@@ -17,7 +17,7 @@ from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.store.commit_log import Appended, CommitLog, Pending
 from mqstore.store.transactions import CHECK_GROUP
 from store.consuming import bodies, open_wide
-from store.support import findings, flip_bit, log_file, overwrite, queue_file
+from store.support import findings, flip_bit, forget_note, log_file, mark_crashed, overwrite, queue_file
 
 NOW = 1_800_000_000_000
 
@@ -185,6 +185,33 @@ def test_a_half_message_that_could_not_be_ended_is_refused(tmp_path: Path) -> No
         assert 0 < ended < len(sizes)
         store.wait_dispatched()
         assert store.max_offset("orders", 0) == ended
+
+
+@pytest.mark.parametrize("name", [c.PROPERTY_CHECK_IMMUNITY_TIME, c.PROPERTY_TRANSACTION_CHECK_TIMES])
+def test_a_number_too_long_to_be_one_keeps_nobody_from_asking(tmp_path: Path, name: str) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        store.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
+        store.transaction("shop", Message("orders", b"odd", queue_id=0, properties={name: "1" * 5000}))
+        store.transaction("shop", Message("orders", b"next", queue_id=0))
+        store.wait_dispatched()
+        assert store.transactions.check(NOW * 2) == 2
+        assert bodies(store, "orders") == [b"odd", b"next"]
+
+
+def test_numbers_too_long_to_be_any_close_nothing_and_lead_nowhere(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        where = {c.PROPERTY_REAL_TOPIC: "orders", c.PROPERTY_REAL_QID: "1" * 5000}
+        store.put(Message(c.HALF_TOPIC, b"odd", queue_id=0, properties=where))
+        store.transaction("shop", Message("orders", b"next", queue_id=0))
+        store.put(Message(c.OP_HALF_TOPIC, b"1" * 5000, tags=c.TAG_OF_OP_MESSAGES, queue_id=0))
+        store.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
+        store.wait_dispatched()
+        assert store.transactions.check(NOW * 2) == 2
+        assert bodies(store, "orders") == [b"next"]
+    mark_crashed(tmp_path / "s")  # a start in doubt reads all of them again
+    forget_note(tmp_path / "s")
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        assert bodies(store, "orders") == [b"next"]
 
 
 def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
+from mqstore.layout.text import whole
 
 _SEPARATOR = ","
 
@@ -22,9 +23,10 @@ def further_names(properties: Mapping[str, str]) -> list[str]:
 def further_places(properties: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Name and queue offset of each further queue; none where the two lists do not fit each other."""
     names = further_names(properties)
-    offsets = _split(properties.get(c.PROPERTY_INNER_MULTI_QUEUE_OFFSET, ""))
-    if len(names) == len(offsets) and all(text.isascii() and text.isdigit() for text in offsets):
-        yield from zip(names, map(int, offsets), strict=True)
+    offsets = [whole(text) for text in _split(properties.get(c.PROPERTY_INNER_MULTI_QUEUE_OFFSET, ""))]
+    places = [(name, offset) for name, offset in zip(names, offsets, strict=False) if offset is not None]
+    if len(places) == len(names) == len(offsets):
+        yield from places
 
 
 def _split(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from mqstore.store.log_units import LogUnits
 from mqstore.store.queue_table import QueueTable
 from mqstore.store.schedule import real_target
 from mqstore.store.settings import Settings
-from mqstore.store.transactions import CHECK_GROUP
+from mqstore.store.transactions import CHECK_GROUP, closed_offsets
 
 _log = logging.getLogger(__name__)
 _MARK = c.PROPERTY_REAL_TOPIC.encode() + b"\1"
@@ -119,8 +119,7 @@ def _closing_entries(entries: ConsumeQueue, units: LogUnits) -> dict[int, tuple[
     for offset in range(entries.min_offset, entries.max_offset):
         entry = units.record_of(entries, offset)
         if entry is not None:
-            numbers = (int(part) for part in entry.body.split(b",") if part.strip().isdigit())
-            found.update(dict.fromkeys(numbers, (offset, entry.physical_offset)))
+            found.update(dict.fromkeys(closed_offsets(entry), (offset, entry.physical_offset)))
     return found
 
 

@@ -18,6 +18,7 @@ from mqstore.layout import constants as c
 from mqstore.layout.delay import delay_level, deliver_timestamp
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.layout.record import Record, record_size
+from mqstore.layout.text import whole
 from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import Pending
 from mqstore.store.consume_queue import ConsumeQueue
@@ -156,10 +157,10 @@ class ScheduleService(PeriodicThread):
 def real_target(record: Record) -> tuple[str, int] | None:
     """The topic and queue that a waiting message is meant for, or None when it does not say."""
     properties = record.properties
-    topic, queue_id = properties.get(c.PROPERTY_REAL_TOPIC), properties.get(c.PROPERTY_REAL_QID, "")
-    if topic is None or not is_legal_topic(topic) or not queue_id.isdecimal() or int(queue_id) > MAX_QUEUE_ID:
+    topic, queue_id = properties.get(c.PROPERTY_REAL_TOPIC), whole(properties.get(c.PROPERTY_REAL_QID, ""))
+    if topic is None or not is_legal_topic(topic) or queue_id is None or queue_id > MAX_QUEUE_ID:
         return None
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 def copy_for(record: Record, topic: str, queue_id: int, store_host: bytes, sys_flag: int | None = None) -> Pending:

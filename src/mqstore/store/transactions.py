@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
+from mqstore.layout.text import whole
 from mqstore.periodic import PeriodicThread
 from mqstore.store.commit_log import Pending
 from mqstore.store.message import Message, PutResult, once_more
@@ -313,9 +314,8 @@ class Transactions(PeriodicThread):
     def _take_in(self, entries: list[Record]) -> None:
         with self._ending:
             for entry in entries:
-                for part in entry.body.split(b","):
-                    if part.strip().isdigit():
-                        self._note_closing(int(part), _Closing(entry.queue_offset, entry.physical_offset))
+                for offset in closed_offsets(entry):
+                    self._note_closing(offset, _Closing(entry.queue_offset, entry.physical_offset))
 
     def _note_closing(self, offset: int, closing: _Closing) -> None:
         known = self._closed_by.get(offset)
@@ -374,8 +374,8 @@ class Transactions(PeriodicThread):
             return True
         properties = half.properties
         checker = self._checkers.get(properties.get(c.PROPERTY_PGROUP, ""))
-        immunity = properties.get(c.PROPERTY_CHECK_IMMUNITY_TIME, "")
-        patience_ms = int(immunity) * 1000 if immunity.isdecimal() else self._timeout_ms
+        immunity_s = whole(properties.get(c.PROPERTY_CHECK_IMMUNITY_TIME, ""))
+        patience_ms = self._timeout_ms if immunity_s is None else immunity_s * 1000
         if checker is None or now_ms - half.store_timestamp_ms < patience_ms:
             return None
         times = _times_asked(properties)
@@ -420,5 +420,10 @@ class Transactions(PeriodicThread):
 
 
 def _times_asked(properties: dict[str, str]) -> int:
-    counted = properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "0")
-    return int(counted) if counted.isdecimal() else 0
+    return whole(properties.get(c.PROPERTY_TRANSACTION_CHECK_TIMES, "")) or 0
+
+
+def closed_offsets(entry: Record) -> list[int]:
+    """Queue offsets of the half messages that ``entry``, a record of the topic of such entries, closes."""
+    numbers = (whole(part.strip().decode("ascii", "replace")) for part in entry.body.split(b","))
+    return [number for number in numbers if number is not None]
