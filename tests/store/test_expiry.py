@@ -215,6 +215,42 @@ def test_expiry_beside_a_writer_and_a_reader(tmp_path: Path) -> None:
     assert findings(tmp_path / "s") == []
 
 
+@pytest.mark.parametrize("way", ["store", "chunks", "view", "columns"])
+def test_a_scan_goes_on_behind_what_expires_meanwhile(tmp_path: Path, way: str) -> None:
+    """Also inside of a file, of which only the first half has been read."""
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=65536) as store, mqstore.inspect(store.path) as view:
+        put_many(store, 1500)
+        store.flush()
+        reader: Any = view if way in ("view", "columns") else store
+        if way == "columns":
+            found = (record for chunk in view.scan_columns() for record in chunk.records())
+        elif way == "chunks":
+            chunks = store.log.scan(end=store.log_end, chunk_bytes=30_000, pass_expired=True)
+            found = (record for chunk in chunks for record in chunk.records())
+        else:
+            found = reader.scan()
+        seen = [next(found).queue_offset]
+        assert len(store.expire(FAR_MS).removed) >= 3
+        low = store.min_offset("t", 0)
+        seen += [record.queue_offset for record in found]
+        before = len(seen) - (1500 - low)
+        assert 0 < before < low
+        assert seen == [*range(before), *range(low, 1500)]
+        assert [record.queue_offset for record in reader.scan(0)] == list(range(low, 1500))
+
+
+def test_a_file_missing_in_the_middle_is_no_expiry(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s", mapped_file_size_commit_log=65536) as store:
+        put_many(store, 1500)
+        store.flush()
+        with mqstore.inspect(store.path) as view:
+            found = view.scan()
+            next(found)
+            (store.paths.commit_log / names(store)[1]).unlink()
+            with pytest.raises(mqstore.StoreIOError):
+                list(found)
+
+
 def test_what_is_not_on_the_device_or_not_dispatched_yet_stays(tmp_path: Path) -> None:
     never = 3_600_000
     with open_small(tmp_path / "s", flush_interval_commit_log=never, flush_interval_consume_queue=never) as store:

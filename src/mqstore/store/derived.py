@@ -72,7 +72,7 @@ def build_queues(
     """All queues that the log's records belong to, by topic and queue id."""
     queues: dict[tuple[str, int], MemoryQueue] = {}
     delay_ms = delay_array(delay_levels)
-    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage):
+    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage, pass_expired=True):
         for run, _ in queue_runs(chunk, delay_ms, multi):
             key = (run.topic.decode("utf-8", "replace"), run.queue_id)
             queue = queues.get(key)
@@ -89,7 +89,7 @@ _MAX_GAP = 1 << 20
 def find_by_key(log: LogReader, topic: str, key: str, *, on_damage: Reporter = stop_at_damage) -> Iterator[Record]:
     """Every record of ``topic`` that bears ``key``, in log order."""
     wanted_topic, wanted_key = topic.encode(), key.encode()
-    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage):
+    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage, pass_expired=True):
         columns, buffer = chunk.columns, chunk.buffer
         places = zip(
             columns.topic_position,

@@ -1,7 +1,7 @@
 """Expiry: the oldest files of the log go by age or when the disk fills, and what points into them follows.
 
 Whole files only, oldest first, never the newest. Retention does not ask whether anybody has read the messages
-(docs/operations.md). Readers that are inside a removed file go on reading it to its end.
+(docs/operations.md). A scan that is inside a removed file goes on with the first one that is left.
 """
 
 from __future__ import annotations

@@ -237,6 +237,7 @@ class LogReader:
         on_damage: Reporter = stop_at_damage,
         check_crc: bool = True,
         chunk_bytes: int = CHUNK_BYTES,
+        pass_expired: bool = False,
     ) -> Iterator[Chunk]:
         """Give all records that start in [start, end) as columns, in log order.
 
@@ -246,18 +247,35 @@ class LogReader:
             on_damage: decides what happens at damage; unwritten space at the end of the last file is no damage.
             check_crc: whether bodies are checked against their CRC.
             chunk_bytes: how much is read at a time.
+            pass_expired: go on where the log begins when what comes next has expired, before or meanwhile; otherwise
+                the scan ends in front of it, and a file that goes while it is read is an error.
+
+        Raises:
+            StoreIOError: a file could not be read.
         """
         position = self.min_offset if start is None else start
         options = _ScanOptions(end, on_damage, check_crc, chunk_bytes)
         while end is None or position < end:
             entry = self.entry_at(position)
             if entry is None:
-                return
+                if not pass_expired or position >= self.min_offset:
+                    return
+                position = self.min_offset
+                continue
             scan = _FileScan(self, entry, options)
-            yield from scan.run(position)
+            try:
+                yield from scan.run(position)
+            except errors.StoreIOError:
+                if not pass_expired or not self._has_expired(entry):
+                    raise
             if scan.stopped:
                 return
             position = entry.start + self._inventory.size_bytes
+
+    def _has_expired(self, entry: FileEntry) -> bool:
+        """Whether the log begins behind file ``entry`` now: expiry removes no file from its middle."""
+        self.refresh()
+        return self.min_offset > entry.start
 
     def end_of_closed_file(self, physical_offset: int) -> int | None:
         """Where to go on when the file is closed at ``physical_offset``, so that no record follows in it; else None."""

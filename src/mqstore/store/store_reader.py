@@ -66,12 +66,14 @@ class StoreReader(ABC):
     ) -> Iterator[Record]:
         """Every record of the log in order, decoded one by one.
 
+        Whatever expires meanwhile is left out as if it had expired before: the scan goes on where the log begins then.
+
         Args:
-            start: physical offset to begin at, a record start; None is the log's first.
+            start: physical offset to begin at, a record start; None, or one that has expired, is the log's first.
             end: records that start at or after it are left out.
             on_damage: decides at each damage whether to go on behind it (docs/operations.md).
         """
-        for chunk in self.log.scan(start, end, on_damage=on_damage):
+        for chunk in self.log.scan(start, end, on_damage=on_damage, pass_expired=True):
             yield from chunk.records()
 
     def message_at(self, physical_offset: int) -> Record | None:

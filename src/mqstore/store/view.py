@@ -112,7 +112,7 @@ class StoreView(StoreReader):
         self, start: int | None = None, end: int | None = None, *, on_damage: Reporter = stop_at_damage
     ) -> Iterator[Chunk]:
         """As :meth:`scan`, in columns, a few thousand records at a time: for code that is in a hurry."""
-        return self.log.scan(start, end, on_damage=on_damage)
+        return self.log.scan(start, end, on_damage=on_damage, pass_expired=True)
 
     def blanks(self) -> Iterator[Blank]:
         """The blank records that close the log's files."""
