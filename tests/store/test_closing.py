@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,50 @@ def test_a_close_that_cannot_save_is_no_clean_end(tmp_path: Path, monkeypatch: p
     open_small(tmp_path / "s").close()
     assert not (tmp_path / "s" / "abort").exists()
     assert bodies(tmp_path / "s") == [b"1"]
+
+
+def test_a_close_in_a_second_thread_returns_when_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_small(tmp_path / "s")
+    is_closing, go_on, failures = threading.Event(), threading.Event(), []
+    save_rest = store._engine.save_settings
+
+    def save_slowly() -> None:
+        is_closing.set()
+        assert go_on.wait(60)
+        save_rest()
+
+    def open_anew() -> None:
+        try:
+            store.close()
+            open_small(tmp_path / "s").close()
+        except StoreLockedError as error:
+            failures.append(error)
+
+    monkeypatch.setattr(store._engine, "save_settings", save_slowly)
+    first, second = threading.Thread(target=store.close), threading.Thread(target=open_anew)
+    first.start()
+    assert is_closing.wait(60)
+    second.start()
+    second.join(0.2)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(60)
+    assert failures == []
+
+
+def test_a_signal_handler_may_close_what_is_being_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_small(tmp_path / "s")
+    save_rest = store._engine.save_settings
+
+    def save_beside_a_signal() -> None:
+        store.close()
+        save_rest()
+
+    monkeypatch.setattr(store._engine, "save_settings", save_beside_a_signal)
+    store.close()
+    open_small(tmp_path / "s").close()
 
 
 class InterruptedStack(deque):  # type: ignore[type-arg]

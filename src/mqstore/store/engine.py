@@ -99,7 +99,7 @@ class Engine:
         self.paths = StorePaths(path)  # until the directory is seen to be one
         self._is_child = False
         self._is_closing = self._closed = False
-        self._close_guard = threading.Lock()
+        self._close_guard = threading.RLock()  # a signal handler may close what its own thread is just closing
         self._config_guard = threading.Lock()
         self._is_dispatched = False
         self._prepare_directory()
@@ -363,11 +363,12 @@ class Engine:
 
     def close(self) -> None:
         """See :meth:`mqstore.Store.close`."""
-        with self._close_guard:
-            if self._is_closing or self._is_child:
-                return
-            self._is_closing = True
-        self._held.close()
+        if self._is_child:  # where nobody would ever free what a thread of the parent held
+            return
+        with self._close_guard:  # to the end, so that whoever comes second may open the store when this returns
+            if not self._is_closing:
+                self._is_closing = True
+                self._held.close()
 
     def _refuse(self) -> None:
         """What works on top has ended, and nothing is done any more but to end."""

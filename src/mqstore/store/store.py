@@ -428,7 +428,9 @@ class Store(StoreReader):
         return found
 
     def close(self) -> None:
-        """Dispatch and sync everything, note a clean end and give up the lock. A second call does nothing.
+        """Dispatch and sync everything, note a clean end and give up the lock.
+
+        A second call does nothing; in another thread it waits until the first has ended.
 
         Raises:
             UsageError: called by a checker of transactions, which is waited for; the store stays open.
