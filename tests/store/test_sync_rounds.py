@@ -13,6 +13,7 @@ import pytest
 
 from mqstore import Message, Store, StoreIOError
 from mqstore.files import durable
+from mqstore.files.mapped_file import MappedFile
 from mqstore.files.pool import FilePool
 from mqstore.layout.queue_ext import ExtUnit
 from mqstore.store.consume_queue import ConsumeQueue
@@ -146,3 +147,34 @@ def test_a_file_that_cannot_be_synced_is_tried_again(
     queue.sync()
     queue.sync()
     assert synced == [str(queue.directory / f"{0:020d}"), str(queue.directory)]
+
+
+def test_a_sync_beside_the_next_index_file_takes_the_full_one_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note that follows tells that the full file is complete on the device."""
+    with open_small(tmp_path / "s", **QUIET) as store:
+        index, lend, real = store._engine.index, FilePool.lend, durable.sync_file
+        assert index is not None
+        store.put(Message("a", b"0", keys=["k0"], queue_id=0))
+        store.wait_dispatched()
+        full, synced = index.paths[0], []
+        beside = Beside(index.sync, index, "_list_guard")
+
+        def watched(fd: int, path: str | os.PathLike[str]) -> None:
+            synced.append(Path(path))
+            real(fd, path)
+
+        def sync_meanwhile(pool: FilePool, file: MappedFile) -> None:
+            lend(pool, file)
+            if file.path.parent == full.parent:
+                beside.begin()
+
+        monkeypatch.setattr(durable, "sync_file", watched)
+        monkeypatch.setattr(FilePool, "lend", sync_meanwhile)
+        for number in range(1, 25):
+            store.put(Message("a", b"x", keys=[f"k{number}"], queue_id=0))
+        store.wait_dispatched()
+        beside.end()
+        assert len(index.paths) == 2
+        assert full in synced

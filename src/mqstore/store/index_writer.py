@@ -42,7 +42,7 @@ class IndexWriter:
         self._readers = readers
         self._geometry = geometry
         self._file: MappedFile | None = None
-        self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some
+        self._list_guard = threading.Lock()  # the dispatcher adds files while expiry removes some and a sync looks
         self.paths: list[Path] = []
         self._unsynced_full: list[MappedFile] = []
         self._filed_to = (0, 0)
@@ -133,8 +133,8 @@ class IndexWriter:
             # As RocketMQ does, so that a file that never takes a key still tells where it begins.
             start = start_after(self._header())
             file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(start)
-        self._use(file)  # before the full one is listed, so that a sync beside takes either both or neither
-        with self._list_guard:
+        with self._list_guard:  # all at once: a sync that saw only a part would pass over the full file
+            self._use(file)
             if previous is not None:
                 self._unsynced_full.append(previous)
             self.paths = [*self.paths, file.path]
@@ -142,14 +142,15 @@ class IndexWriter:
 
     def sync(self) -> None:
         """Force all entries to the device. Safe beside :meth:`put` of another thread: a later entry may come along."""
-        current = self._file
-        full = list(self._unsynced_full)
+        with self._list_guard:
+            current, full = self._file, list(self._unsynced_full)
         for file in full:
             file.sync()
             self.end_timestamp_ms = layout.decode_header(file.buffer[: layout.INDEX_HEADER.size]).end_timestamp_ms
-            self._unsynced_full.remove(file)
+            with self._list_guard:
+                self._unsynced_full.remove(file)
             file.close()
-        if current is not None and current not in full:
+        if current is not None:
             current.sync()
 
     def expire(self, log_min: int) -> list[Path]:
