@@ -11,6 +11,7 @@ import pytest
 import mqstore
 from mqstore import Message
 from mqstore.files import durable
+from mqstore.files.allocation import Allocator
 from store.support import (
     bodies,
     body_of,
@@ -45,6 +46,42 @@ def test_a_failed_sync_is_final_for_every_caller(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "store" / "abort").exists()
     reopen(tmp_path / "store")
     assert bodies(tmp_path / "store")[0] == b"safe"
+
+
+def held_open(directory: Path) -> set[str]:
+    """Files below ``directory`` that this process has open or mapped."""
+    descriptors = Path("/proc/self/fd")
+    linked = [os.readlink(one) for one in descriptors.iterdir() if one.is_symlink()]
+    mapped = [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    return {name for name in [*linked, *mapped] if name.startswith(f"{directory}/")}
+
+
+@pytest.mark.parametrize("fails", ["commitlog", "index", "allocator"])
+def test_a_close_that_fails_holds_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    real, never = durable.sync_file, 3_600_000
+    quiet = {"flush_interval_commit_log": never, "flush_interval_consume_queue": never}
+    store = open_small(tmp_path / "store", **quiet, warm_maped_file_enable=True)
+    for number in range(60):
+        store.put(Message("T", body_of(number), keys=[f"k{number}"], queue_id=0))
+    store.wait_dispatched()
+    assert len(held_open(tmp_path)) > 5
+
+    def fail(fd: int, path: str | os.PathLike[str]) -> None:
+        if Path(path).parent.name == fails:
+            raise mqstore.StoreIOError("could not sync file: Input/output error", path=str(path))
+        real(fd, path)
+
+    def fail_to_stop(allocator: Allocator) -> None:
+        stop(allocator)
+        raise mqstore.StoreIOError("could not remove file: Input/output error")
+
+    stop = Allocator.stop
+    monkeypatch.setattr(durable, "sync_file", fail)
+    if fails == "allocator":
+        monkeypatch.setattr(Allocator, "stop", fail_to_stop)
+    with pytest.raises(mqstore.StoreIOError, match="Input/output error"):
+        store.close()
+    assert held_open(tmp_path) == set()
 
 
 def test_an_interrupted_sync_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

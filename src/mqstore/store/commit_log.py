@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -435,16 +436,19 @@ class CommitLog:
 
     def close(self) -> None:
         """Sync and unmap; raises as :meth:`sync`, unmapped all the same."""
-        try:
-            self.sync()
-        finally:
+        with ExitStack() as rest:  # each of these whatever becomes of the others, the last first
+            for file in filter(None, [*self._unsynced, self._file]):
+                rest.callback(file.close)
+            rest.callback(self._let_go)
             if self._allocator is not None:
-                self._allocator.stop()
-            self.tail.detach()
-            if self._file is not None:
-                self._readers.take_back(self._file)
-                self._file.close()
-                self._file = None
+                rest.callback(self._allocator.stop)
+            self.sync()
+
+    def _let_go(self) -> None:
+        self.tail.detach()
+        if self._file is not None:
+            self._readers.take_back(self._file)
+        self._file = None
 
     def is_durable(self) -> bool:
         """Whether everything appended is on the device."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -193,13 +194,16 @@ class IndexWriter:
 
     def close(self) -> None:
         """Sync and close; raises as :meth:`sync`, closed all the same."""
-        try:
+        with ExitStack() as rest:  # each of these whatever becomes of the others, the last first
+            for file in filter(None, [*self._unsynced_full, self._file]):
+                rest.callback(file.close)
+            rest.callback(self._let_go)
             self.sync()
-        finally:
-            if self._file is not None:
-                self._readers.take_back(self._file)
-                self._file.close()
-                self._file = None
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._readers.take_back(self._file)
+        self._file = None
 
 
 def next_index_name(timestamp_ms: int, previous: str | None) -> str:
