@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import threading
 from itertools import count
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 
 import mqstore
 from mqstore.files import copying
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.stage import Stage
 
 
@@ -56,3 +60,78 @@ def test_a_directory_that_cannot_be_removed_is_an_error(tmp_path: Path, monkeypa
     monkeypatch.setattr(copying.shutil, "rmtree", refuse)
     with pytest.raises(mqstore.StoreIOError, match="remove directory"):
         copying.remove_tree(tmp_path)
+
+
+def test_a_second_build_into_one_output_is_refused(tmp_path: Path) -> None:
+    with Stage(tmp_path / "out") as first:
+        (first.root / "half").touch()
+        (first.scratch() / "part").touch()
+        with pytest.raises(mqstore.StoreLockedError, match="under way") as caught, Stage(tmp_path / "out"):
+            pass
+        assert caught.value.hint
+        assert (first.scratch() / "part").exists()
+        (first.root / "rest").touch()
+        late = Stage(tmp_path / "out")
+        first.put_in_place()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["half", "rest"]
+    with pytest.raises(mqstore.UsageError, match="in use"), late:
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failed_build_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="no more"), Stage(tmp_path / "out"):
+        raise OSError("no more")
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "remove_below", lambda path: 1 // 0)
+        with pytest.raises(ZeroDivisionError), Stage(tmp_path / "out"):
+            pass
+    with Stage(tmp_path / "out") as stage:
+        stage.put_in_place()
+    with Stage(tmp_path / "out") as stage:  # an empty directory is as good as none
+        stage.put_in_place()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_killed_build_leaves_no_lock(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from mqstore.files.stage import Stage\n"
+        "with Stage(Path(sys.argv[1])) as stage:\n"
+        "    (stage.root / 'd').mkdir(); (stage.root / 'd' / 'half').touch(); (stage.root / 'half').touch()\n"
+        "    (stage.scratch() / 'half').touch(); print('go', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "out")], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with pytest.raises(mqstore.StoreLockedError, match=f"process {child.pid}"), Stage(tmp_path / "out"):
+            pass
+        child.kill()
+    with Stage(tmp_path / "out") as stage:
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".out.partial"]
+        assert list(stage.root.iterdir()) == []
+        stage.put_in_place()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("ends_by", ["removing", "renaming"])
+def test_a_build_that_ends_while_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_by: str) -> None:
+    """The second one has opened the directory, and locks it when the first is done with it."""
+    root = tmp_path / ".out.partial"
+    acquire = DirectoryLocks.acquire
+
+    def acquire_late(locks: DirectoryLocks, path: Path) -> None:
+        monkeypatch.undo()
+        acquire(locks, path)
+        shutil.rmtree(path) if ends_by == "removing" else path.rename(tmp_path / "out")
+        if ends_by == "renaming":
+            (tmp_path / "out" / "made").touch()
+
+    monkeypatch.setattr(DirectoryLocks, "acquire", acquire_late)
+    if ends_by == "renaming":
+        with pytest.raises(mqstore.UsageError, match="in use"), Stage(tmp_path / "out"):
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    else:
+        with Stage(tmp_path / "out"), pytest.raises(mqstore.StoreLockedError), Stage(tmp_path / "out"):
+            pass
+        assert not root.exists()

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mqstore
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
-from mqstore.store.rebuild import rebuild
+from mqstore.store import rebuild as rebuilding
+from mqstore.store.rebuild import rebuild, truncate
 from store.support import (
     SMALL,
     bodies,
@@ -90,6 +92,27 @@ def test_killed_rebuilding_in_place(store: Path, after_s: float) -> None:
     rebuild(store, None, in_place=True)
     assert derived(store) == before
     assert not list(store.glob("*.before-rebuild"))
+
+
+def test_two_rebuilds_into_one_output(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, refused = rebuilding.put_in_order, []
+    with mqstore.inspect(store) as view:
+        end = view.log_end
+
+    def build_while_another_begins(*arguments: Any) -> int:
+        monkeypatch.undo()
+        for begin in (lambda: rebuild(store, tmp_path / "out"), lambda: truncate(store, end, tmp_path / "out")):
+            with pytest.raises(StoreLockedError, match="under way") as caught:
+                begin()
+            refused.append(caught.value.hint)
+        return build(*arguments)
+
+    monkeypatch.setattr(rebuilding, "put_in_order", build_while_another_begins)
+    rebuild(store, tmp_path / "out")
+    assert all(refused)
+    assert len(refused) == 2
+    assert bodies(tmp_path / "out") == [body_of(number) for number in range(COUNT)]
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "out"}
 
 
 def test_a_fault_of_the_original_is_told_of_the_original(store: Path, tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def remove_tree(path: Path) -> None:
     for attempt in range(_REMOVE_ATTEMPTS):
         try:
             shutil.rmtree(path)
+            return  # what has this name from now on is another's
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -113,3 +114,12 @@ def remove_tree(path: Path) -> None:
                 raise errors.from_os_error(error, "remove directory", path) from error
         if not os.path.lexists(path):
             return
+
+
+def remove_below(path: Path) -> None:
+    """Remove what is in directory ``path``, which stays."""
+    for one in durable.list_directory(path):
+        if one.is_dir() and not one.is_symlink():
+            remove_tree(one)
+        else:
+            durable.remove_file(one)

@@ -58,6 +58,13 @@ class DirectoryLocks:
                     raise errors.from_os_error(error, "lock directory", path) from error
                 _log.warning("%s cannot be locked, so no second writer is kept out of it: %s", path, error)
 
+    def holds(self, path: Path) -> bool:
+        """Whether a directory that was given to :meth:`acquire` is what lies at ``path`` now."""
+        with self._guard, contextlib.suppress(FileNotFoundError):
+            here = os.lstat(path)
+            return any(os.path.samestat(os.fstat(fd), here) for fd in self._fds)
+        return False
+
     def release(self) -> None:
         """Give all locks up."""
         with self._guard:

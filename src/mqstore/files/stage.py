@@ -1,18 +1,29 @@
-"""A new directory that is made under another name and takes its own when it is complete."""
+"""A new directory that is made under another name and takes its own when it is complete.
+
+The other name is always the same, so that what a kill left is found and removed. The directory is locked meanwhile: a
+second build into one output would otherwise remove the first one's, or have its own half put in place by it.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.whole import mode_of
+
+_ATTEMPTS: Final = 100
 
 
 class Stage:
     """Use as a context manager; what is not put in place is removed on leaving.
+
+    Entering raises StoreLockedError while another build into the same output is under way, and UsageError when one has
+    ended since.
 
     Attributes:
         root: where to make the directory's content.
@@ -22,9 +33,7 @@ class Stage:
         """Raises UsageError when ``output`` is not new or empty, or one of the two lies inside the other."""
         self._output = Path(os.path.abspath(output))
         self._source = source
-        mode = mode_of(self._output)
-        if mode and not (stat.S_ISDIR(mode) and not durable.list_directory(self._output)):
-            raise errors.UsageError("the output directory is in use", path=output, hint="give a new directory")
+        self._check_is_new()
         places = [Path(os.path.realpath(one)) for one in (self._output, source) if one is not None]
         if len(places) == 2 and (places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0])):
             raise errors.UsageError(
@@ -32,11 +41,47 @@ class Stage:
             )
         self.root = self._output.with_name(f".{self._output.name}.partial")
         self._scratch = self._output.with_name(f".{self._output.name}.scratch")
+        self._locks = DirectoryLocks()
+        self._is_placed = False
 
     def __enter__(self) -> Stage:
-        self._clean()
-        durable.make_directories(self.root)
+        self._take_root()
+        try:
+            self._check_is_new()
+            copying.remove_tree(self._scratch)
+            copying.remove_below(self.root)
+        except BaseException:
+            self._clean()
+            raise
         return self
+
+    def _check_is_new(self) -> None:
+        mode = mode_of(self._output)
+        if mode and not (stat.S_ISDIR(mode) and not durable.list_directory(self._output)):
+            raise errors.UsageError("the output directory is in use", path=self._output, hint="give a new directory")
+
+    def _take_root(self) -> None:
+        """Make the directory, or take over what a killed build left, and lock it."""
+        for _ in range(_ATTEMPTS):
+            try:
+                durable.make_directories(self.root)
+                self._locks.acquire(self.root)
+            except errors.StoreLockedError as error:
+                self._locks.release()
+                raise self._busy(error.found) from None
+            except errors.StoreIOError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+            if self._locks.holds(self.root):
+                return
+            self._locks.release()  # a build that ended just now has removed or renamed what was opened
+        raise self._busy("other builds begin and end all the time, or a link is in the way")
+
+    def _busy(self, found: object) -> errors.StoreLockedError:
+        return errors.StoreLockedError(
+            "another build into this output is under way", path=self.root, found=found,
+            hint="wait until it has ended, or give another output directory",
+        )  # fmt: skip
 
     def scratch(self) -> Path:
         """A directory beside ``root``, on the same file system, for what must not be in the result however late it is
@@ -49,6 +94,7 @@ class Stage:
         if mode_of(self._output):
             durable.remove_directory(self._output)
         durable.rename(self.root, self._output)
+        self._is_placed = True
         durable.sync_directory(self._output.parent)
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
@@ -59,5 +105,10 @@ class Stage:
                 value.path = str(copied)  # the copy is gone, and the fault is the original's
 
     def _clean(self) -> None:
-        for directory in (self.root, self._scratch):
-            copying.remove_tree(directory)
+        """Remove what is ours, and only then let another build begin."""
+        try:
+            copying.remove_tree(self._scratch)
+            if not self._is_placed:
+                copying.remove_tree(self.root)
+        finally:
+            self._locks.release()
