@@ -14,6 +14,7 @@ import pytest
 
 import mqstore
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
+from mqstore.files.lock import StoreLock
 from mqstore.store import rebuild as rebuilding
 from mqstore.store.rebuild import rebuild, truncate
 from store.support import (
@@ -130,6 +131,28 @@ def test_a_failure_in_place_puts_back_what_was_there(store: Path) -> None:
     before = derived(store)
     with pytest.raises(CorruptRecordError):
         rebuild(store, None, in_place=True)
+    assert derived(store) == before
+    assert not list(store.glob("*.before-rebuild"))
+
+
+def test_a_failure_in_place_leaves_alone_what_a_writer_is_building(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, locks = derived(store), []
+
+    def fail_while_another_opens(path: Path, *_: object) -> int:
+        locks.append(StoreLock(path / "lock"))
+        (path / "consumequeue").mkdir()
+        (path / "consumequeue" / "begun").touch()
+        raise mqstore.DiskFullError("no space left")
+
+    monkeypatch.setattr(rebuilding, "put_in_order", fail_while_another_opens)
+    with pytest.raises(mqstore.DiskFullError):
+        rebuild(store, None, in_place=True)
+    assert (store / "consumequeue" / "begun").exists()
+    (store / "consumequeue" / "begun").unlink()
+    locks.pop().release()
+    open_small(store).close()
     assert derived(store) == before
     assert not list(store.glob("*.before-rebuild"))
 

@@ -7,10 +7,11 @@ are complete, opening the store builds them again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,9 +199,7 @@ def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> int:
-    lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
-    try:
-        paths.log_places.lock(log_locks)
+    with _locked(paths):
         save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
         durable.remove_file(paths.dispatch_checkpoint)
         for directory, aside in paths.before_rebuild:
@@ -208,26 +207,37 @@ def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progr
             if mode_of(directory):
                 durable.rename(directory, aside)
         paths.sync()
-    finally:
-        log_locks.release()
-        lock.release()
     try:
         left_out = put_in_order(paths.root, config, on_progress)
     except errors.StoreLockedError:
         raise  # a writer came in between: it builds the queues now, and they are its own
     except BaseException:
-        _put_back(paths)
+        with contextlib.suppress(errors.StoreLockedError):  # the same here
+            _put_back(paths)
         raise
     return left_out
 
 
+@contextlib.contextmanager
+def _locked(paths: StorePaths) -> Iterator[None]:
+    """Keep every other writer out of a store and its log."""
+    lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
+    try:
+        paths.log_places.lock(log_locks)
+        yield
+    finally:
+        log_locks.release()
+        lock.release()
+
+
 def _put_back(paths: StorePaths) -> None:
     """After a failure: what was moved aside takes the place of what was begun."""
-    for directory, aside in paths.before_rebuild:
-        if mode_of(aside):
-            copying.remove_tree(directory)
-            durable.rename(aside, directory)
-    paths.sync()
+    with _locked(paths):
+        for directory, aside in paths.before_rebuild:
+            if mode_of(aside):
+                copying.remove_tree(directory)
+                durable.rename(aside, directory)
+        paths.sync()
 
 
 def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:
