@@ -20,6 +20,7 @@ from mqstore import Message
 from mqstore.cli import app
 from mqstore.spark.jobs import counting, lag, lagging, stats
 from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.store.log_reader import LogReader
 from spark.support import run_here
 
 if TYPE_CHECKING:
@@ -121,6 +122,19 @@ def test_lag(behind: Path, tmp_path: Path) -> None:
     assert "slow" in (tmp_path / "lag.html").read_text()
     assert [row.group for row in lag(NO_SPARK, behind, group="fast", topic="orders").rows] == ["fast"] * 3
     assert lag(NO_SPARK, behind, topic="none").rows == []
+
+
+@pytest.mark.usefixtures("in_process")
+def test_lag_reads_the_log_once_for_all_queues(behind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, works = [], LogReader.read
+
+    def note(log: LogReader, begin: int, size: int) -> bytes | None:
+        read.append(begin)
+        return works(log, begin, size)
+
+    monkeypatch.setattr(LogReader, "read", note)
+    lag(NO_SPARK, behind)
+    assert len(read) == 3  # once to plan, and the only task runs twice here
 
 
 @pytest.mark.usefixtures("in_process")

@@ -6,12 +6,13 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from mqstore.spark.jobs.counting import HOUR_MS
 from mqstore.spark.jobs.tasks import Clock, run_tasks
@@ -21,6 +22,8 @@ from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
+from mqstore.store.columns import message_batches
+from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
@@ -171,26 +174,38 @@ def _offsets(rows: list[LagRow]) -> dict[str, GroupOffsets]:
 
 
 def _count_waiting(offsets: dict[str, GroupOffsets], split: QueueSplit) -> _Waiting:
-    """Runs in a task."""
+    """Runs in a task. All queues are read in one go, as their messages lie among each other in the log."""
     broker = split.store.broker_name
     hours: Counter[tuple[str, str, int]] = Counter()
     times: dict[tuple[str, str, str, int], tuple[int, int]] = {}
     policy = SplitPolicy(OnCorruptRecord.SKIP, check_crc=False, fail_on_data_loss=False)
-    for one in split.ranges:
-        for chunk in read_queue_split(QueueSplit(split.store, [one]), policy):
-            places = np.frombuffer(chunk.columns.queue_offset, np.int64)
-            stored_ms = np.frombuffer(chunk.columns.store_timestamp_ms, np.int64)
-            for group, offset in offsets[broker][one.topic, one.queue_id]:
-                waiting = stored_ms[places >= offset]
+    for chunk in read_queue_split(split, policy):
+        places = np.frombuffer(chunk.columns.queue_offset, np.int64)
+        stored_ms = np.frombuffer(chunk.columns.store_timestamp_ms, np.int64)
+        for (topic, queue_id), rows in _by_queue(chunk):
+            for group, offset in offsets[broker][topic, queue_id]:
+                waiting = stored_ms[rows][places[rows] >= offset]
                 if not len(waiting):
                     continue
                 begins, counts = np.unique(waiting - waiting % HOUR_MS, return_counts=True)
                 for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):
-                    hours[group, one.topic, begin] += count
-                key = (broker, group, one.topic, one.queue_id)
+                    hours[group, topic, begin] += count
+                key = (broker, group, topic, queue_id)
                 low, high = times.get(key, (1 << 62, 0))
                 times[key] = min(low, int(waiting.min())), max(high, int(waiting.max()))
     return _Waiting(dict(hours), times)
+
+
+def _by_queue(chunk: Chunk) -> Iterator[tuple[tuple[str, int], Any]]:
+    """The queues that the records of ``chunk`` are of, with the numbers of their rows."""
+    batches = message_batches(chunk, ["topic"], "")
+    topics = pa.concat_arrays([batch["topic"] for batch in batches]).dictionary_encode()
+    ids = np.frombuffer(chunk.columns.queue_id, np.int32)
+    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | ids.view(np.uint32)
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        first = int(rows[0])
+        yield (topics[first].as_py(), int(ids[first])), rows
 
 
 def _result(rows: list[LagRow], counted: list[_Waiting], clock: Clock, report: Path | None) -> LagResult:
