@@ -14,6 +14,7 @@ import mqstore.spark
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import loading
 from mqstore.store.check import check_store
+from mqstore.store.engine import Engine
 from spark.support import files_below, run_here
 
 if TYPE_CHECKING:
@@ -139,6 +140,20 @@ def test_only_topic_and_body(spark: SparkSession, tmp_path: Path) -> None:
         assert len(view.queues("orders")) == CONFIG.default_topic_queue_nums
     one, two = (files_below(tmp_path / name / "commitlog") for name in ("a", "b"))
     assert one == two
+
+
+def test_the_new_store_is_opened_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, begin = [], Engine.__init__
+
+    def count(engine: Engine, path: Path, *rest: Any) -> None:
+        opened.append(path.name)
+        begin(engine, path, *rest)
+
+    monkeypatch.setattr(Engine, "__init__", count)
+    loading.load(spark, table(spark, list(range(20))), tmp_path / "out", config=CONFIG)
+    assert opened == [".out.partial"]
+    with mqstore.inspect(tmp_path / "out") as view:
+        assert {"orders", "returns", "rare"} <= set(view.settings.topics)
 
 
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,3 +204,12 @@ def test_numbers_as_text(tmp_path: Path, column: str) -> None:
     for text in ("2024-01-01", "", "3.5"):
         with pytest.raises(Exception, match=f"column {column} is no whole number"):
             put(text)
+
+
+def test_what_holds_for_all_rows_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"topic": "t", "body": "b"}] * 3
+    put = functools.partial(sink._put_aside, sink.SinkOptions(tmp_path / "store", None), "job")
+    put([pa.RecordBatch.from_pylist(rows)])
+    monkeypatch.setattr(pa, "schema", None)
+    monkeypatch.setattr(sink, "StoreConfig", None)
+    assert put([pa.RecordBatch.from_pylist(rows)]).path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("path", "jobId")
 _MAX_DELAY_LEVEL: Final = 18
+_LIMITS: Final = StoreConfig()
 
 
 class SinkOptions(NamedTuple):
@@ -150,6 +152,7 @@ def _clean(options: SinkOptions, name: str) -> None:
         options.staging.rmdir()
 
 
+@functools.cache
 def _schema() -> Any:
     import pyarrow as pa
 
@@ -172,8 +175,8 @@ def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = None if found[name] is None else _whole(name, found[name])
     found["properties"] = [{"key": key, "value": value} for key, value in found["properties"] or ()]
     found["bornTimestamp"] = _milliseconds(found["bornTimestamp"])
-    message, found["queueId"] = load_input.message_of(found, StoreConfig())
-    prepare(message, found["queueId"], StoreConfig(), _MAX_DELAY_LEVEL)
+    message, found["queueId"] = load_input.message_of(found, _LIMITS)
+    prepare(message, found["queueId"], _LIMITS, _MAX_DELAY_LEVEL)
     return found
 
 

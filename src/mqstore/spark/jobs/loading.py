@@ -34,7 +34,6 @@ from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.store.arguments import check_store_path
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
-from mqstore.store.engine import put_in_order
 from mqstore.store.paths import StorePaths
 from mqstore.store.settings import Settings
 from mqstore.store.sizes import resolve_sizes, with_sizes
@@ -115,8 +114,8 @@ def load(
         log_bytes = _write(spark, new, measured, on_progress)
         clock.note("write")
         copying.remove_tree(spool)
-        found, _, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         _note_topics(new, measured)
+        found, _, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         clock.note("derive")
         stage.put_in_place()
     return LoadResult(
@@ -339,4 +338,3 @@ def _note_topics(new: NewStore, measured: list[Measured]) -> None:
         highest = max(one.highest.get(topic, 0) for one in measured)
         settings.ensure_topic(topic, highest + 1, new.config)
     settings.save()
-    put_in_order(new.paths.root, new.config)
