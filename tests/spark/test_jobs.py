@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,10 @@ import pyarrow.dataset as ds
 
 import mqstore
 from mqstore import Message, StoreConfig
-from mqstore.spark.jobs import audit, auditing, export, exporting, rebuild, rebuilding
+from mqstore.spark.jobs import audit, auditing, export, exporting, parquet, rebuild, rebuilding
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
-from spark.support import expected_messages, files_below, read_here, rows_of, run_here
+from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_here
 
 NO_SPARK: Any = None
 
@@ -314,6 +315,25 @@ def test_export_with_many_topics_and_little_memory(
     monkeypatch.setattr(parquet, "_PENDING_BYTES", 10_000)
     export(NO_SPARK, golden / "basic" / "store", tmp_path / "out")
     assert read_export(tmp_path / "out") == with_date(expected_messages(golden, "basic"))
+
+
+@pytest.mark.parametrize("method", ["__init__", "write_table"])
+def test_an_export_that_fails_leaves_no_file_open(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    works, calls = getattr(parquet.pq.ParquetWriter, method), []
+
+    def fail(*args: Any, **named: Any) -> Any:
+        calls.append(method)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "no space left")
+        return works(*args, **named)
+
+    monkeypatch.setattr(parquet.pq.ParquetWriter, method, fail)
+    with pytest.raises(mqstore.DiskFullError) as caught:
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "out")
+    assert open_files_below(tmp_path) == []
+    assert caught.value.__traceback__ is not None
 
 
 def test_names_of_topics_are_safe_as_directories() -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import mqstore
 from mqstore.spark.jobs import compact, compacting, export, exporting, lake
-from spark.support import expected_messages, files_below, run_here
+from spark.support import expected_messages, files_below, open_files_below, run_here
 
 NO_SPARK: Any = None
 COLUMNS = ["queueId", "queueOffset", "physicalOffset", "keys", "properties", "body", "storeTimestamp"]
@@ -215,3 +215,13 @@ def test_what_cannot_be_compacted(tmp_path: Path) -> None:
             compact(NO_SPARK, path)
     with pytest.raises(mqstore.UsageError, match="target_file_bytes"):
         compact(NO_SPARK, tmp_path, target_file_bytes=0)
+
+
+def test_a_merge_that_fails_leaves_no_file_open(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "_ROW_GROUP_BYTES", 1)  # so that a file has been begun by then
+    damaged = max(exported.glob("topic=TopicTest/date=*/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(mqstore.CorruptFileError) as caught:
+        compact(NO_SPARK, exported)
+    assert open_files_below(exported) == []
+    assert caught.value.__traceback__ is not None

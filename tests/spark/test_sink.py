@@ -18,6 +18,7 @@ from mqstore.spark import sink
 from mqstore.spark.sink_ledger import LEDGER_NAME, Batch, append
 from mqstore.store.check import check_store
 from mqstore.store.store import Store
+from spark.support import open_files_below
 from spark.test_stream import drop_last_commit
 
 if TYPE_CHECKING:
@@ -213,3 +214,11 @@ def test_what_holds_for_all_rows_is_made_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(pa, "schema", None)
     monkeypatch.setattr(sink, "StoreConfig", None)
     assert put([pa.RecordBatch.from_pylist(rows)]).path
+
+
+def test_a_row_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
+    batches = [pa.RecordBatch.from_pylist([{"topic": topic, "body": "b"}]) for topic in ("t", "no topic")]
+    with pytest.raises(mqstore.MessageIllegalError) as caught:
+        sink._put_aside(sink.SinkOptions(tmp_path / "store", None), "job", batches)
+    assert open_files_below(tmp_path) == []
+    assert caught.value.__traceback__ is not None

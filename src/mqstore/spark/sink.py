@@ -122,18 +122,17 @@ def _put_aside(options: SinkOptions, name: str, batches: Iterable[Any]) -> Writt
 
     path = options.staging / name / f"{uuid.uuid4().hex}.parquet"
     writer = None
-    with telling():
+    with telling(), contextlib.ExitStack() as opened:
         for batch in batches:
             rows = [_checked(row) for row in batch.to_pylist()]
             if not rows:
                 continue
             if writer is None:
                 durable.make_directories(path.parent)
-                writer = pq.ParquetWriter(path, _schema())
+                writer = opened.enter_context(pq.ParquetWriter(path, _schema()))
             writer.write_table(pa.Table.from_pylist(rows, _schema()))
     if writer is None:
         return Written(name, None)
-    writer.close()
     durable.sync_path(path)
     return Written(name, str(path))
 

@@ -7,6 +7,7 @@ starting it again does what is left to do.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -162,23 +163,29 @@ def _merge(target_file_bytes: int, merge: _Merge) -> int:
 
 
 def _write(merge: _Merge, own: Path, target_file_bytes: int) -> int:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = 0
-    merged = _MergedFiles(own, hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16], target_file_bytes)
-    for name in merge.small:
-        with pq.ParquetFile(Path(merge.directory, name)) as file:
-            rows += file.metadata.num_rows
-            for number in range(file.metadata.num_row_groups):
-                merged.add(file.read_row_group(number), file.metadata.row_group(number).column(0).compression)
-    kept = sum(pq.read_metadata(path).num_rows for path in merged.close())
+    stem = hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16]
+    with _MergedFiles(own, stem, target_file_bytes) as merged:
+        for name in merge.small:
+            # Given the path, a ParquetFile that refuses the file leaves it open.
+            with pa.OSFile(os.path.join(merge.directory, name)) as source, pq.ParquetFile(source) as file:
+                rows += file.metadata.num_rows
+                for number in range(file.metadata.num_row_groups):
+                    merged.add(file.read_row_group(number), file.metadata.row_group(number).column(0).compression)
+        kept = sum(pq.read_metadata(path).num_rows for path in merged.close())
     if kept != rows:
         raise errors.CorruptFileError("merged files lack rows", path=merge.directory, expected=rows, found=kept)
     return rows
 
 
 class _MergedFiles:
-    """Rows of many files into files of about a size, their small row groups merged into large ones."""
+    """Rows of many files into files of about a size, their small row groups merged into large ones.
+
+    Use as a context manager: on leaving no file is open, whatever has failed.
+    """
 
     def __init__(self, directory: Path, stem: str, target_file_bytes: int) -> None:
         self._directory = directory
@@ -190,6 +197,16 @@ class _MergedFiles:
         self._writer: Any = None
         self._sink: Any = None
         self._written: list[Path] = []
+
+    def __enter__(self) -> _MergedFiles:
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        import pyarrow as pa
+
+        if self._writer is not None:  # after an error only, which is the one to be told
+            with contextlib.suppress(OSError, pa.ArrowException), contextlib.closing(self._sink):
+                self._writer.close()
 
     def add(self, rows: Any, compression: str) -> None:
         """Add a table, to be compressed as it was if it begins a file."""
@@ -217,16 +234,20 @@ class _MergedFiles:
         if self._writer is None:
             self._written.append(self._directory / f"compacted-{self._stem}-{len(self._written):03d}.parquet")
             self._sink = self._written[-1].open("wb")
-            self._writer = pq.ParquetWriter(self._sink, table.schema, compression=self._compression)
+            try:
+                self._writer = pq.ParquetWriter(self._sink, table.schema, compression=self._compression)
+            except BaseException:
+                self._sink.close()
+                raise
         self._writer.write_table(table)
         if self._sink.tell() >= self._target_bytes:
             self._finish()
 
     def _finish(self) -> None:
         if self._writer is not None:
-            self._writer.close()
-            self._sink.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            with contextlib.closing(self._sink):
+                writer.close()
 
 
 def _swap(directory: Path, new: Path, planned: list[str]) -> None:

@@ -265,16 +265,16 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
     done = job.stage / f"{number:06d}.json"
     if not done.exists():
         attempt = job.stage / f"{number:06d}-{uuid.uuid4().hex}"
-        writer = PartitionedWriter(
-            attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression,
-            job.partition_by,
-        )  # fmt: skip
         needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
         try:
-            view = MessagesView([], job.options, needed)
-            for batch in view.read(part):
-                writer.write(batch)
-            outputs.put_once(done, json.dumps([writer.close(), view.bytes_read]).encode())
+            with PartitionedWriter(
+                attempt, f"{job.job_id}-{number:06d}", list(job.columns), job.target_file_bytes, job.compression,
+                job.partition_by,
+            ) as writer:  # fmt: skip
+                view = MessagesView([], job.options, needed)
+                for batch in view.read(part):
+                    writer.write(batch)
+                outputs.put_once(done, json.dumps([writer.close(), view.bytes_read]).encode())
         except OSError as error:
             if isinstance(error, errors.MqstoreError):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,10 @@ class _OpenFile:
 
 
 class PartitionedWriter:
-    """Writes to ``topic=T/date=D/STEM-N.parquet`` below ``directory``. Dates are those of storeTimestamp, UTC."""
+    """Writes to ``topic=T/date=D/STEM-N.parquet`` below ``directory``. Dates are those of storeTimestamp, UTC.
+
+    Use as a context manager: on leaving no file is open, whatever has failed.
+    """
 
     def __init__(
         self,
@@ -69,6 +73,15 @@ class PartitionedWriter:
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._numbers: dict[str, int] = defaultdict(int)
         self._written: list[WrittenFile] = []
+
+    def __enter__(self) -> PartitionedWriter:
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        for file in self._open.values():  # there are such after an error only, which is the one to be told
+            with contextlib.suppress(OSError, pa.ArrowException), contextlib.closing(file.sink):
+                file.writer.close()
+        self._open.clear()
 
     def write(self, batch: Any) -> None:
         """Add a batch that has the columns to write, ``topic`` and ``storeTimestamp``."""
@@ -111,14 +124,18 @@ class PartitionedWriter:
         final = f"{partition}{self._stem}-{number:03d}.parquet"
         path = self._directory / final
         sink = outputs.open_sink(path)
-        writer = pq.ParquetWriter(sink, schema, compression=self._compression)
+        try:
+            writer = pq.ParquetWriter(sink, schema, compression=self._compression)
+        except BaseException:
+            sink.close()
+            raise
         file = self._open[partition] = _OpenFile(path, final, sink, writer)
         return file
 
     def _finish(self, partition: str) -> None:
         file = self._open.pop(partition)
-        file.writer.close()
-        file.sink.close()
+        with contextlib.closing(file.sink):
+            file.writer.close()
         self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
 
 
