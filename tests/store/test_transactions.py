@@ -129,6 +129,53 @@ def test_a_checker_that_fails_or_does_not_know_holds_nobody_up(tmp_path: Path) -
         assert bodies(store, "orders") == [b"good", b"slow", b"bad"]
 
 
+def test_what_is_closed_is_not_remembered_for_ever(tmp_path: Path) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        states = dict.fromkeys((b"0", b"1", b"2"), TransactionState.UNKNOWN)
+        store.transactions.set_checker("shop", lambda half: states[half.body])
+        halves = [store.transaction("shop", Message("orders", body, queue_id=0)) for body in states]
+        for _ in range(3):
+            store.wait_dispatched()
+            store.transactions.check(NOW * 2)
+        assert len(store.transactions._copies) == 9
+        states[b"0"] = TransactionState.COMMIT
+        halves[2].rollback()
+        store.wait_dispatched()
+        assert store.transactions.check(NOW * 2) == 1
+        assert len(store.transactions._copies) == 4  # what leads to the one that is open
+        for closed in (halves[0], halves[2]):
+            with pytest.raises(UsageError, match="closed already"):
+                store.transactions.end(closed.half.physical_offset, TransactionState.COMMIT)
+        halves[1].commit()
+        store.wait_dispatched()
+        store.transactions.check(NOW * 2)
+        assert (store.transactions._copies, store.transactions._closed_by) == ({}, {})
+        assert bodies(store, "orders") == [b"0", b"1"]
+
+
+def test_a_producer_that_comes_while_progress_is_saved_comes_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_wide(tmp_path / "s", transaction_time_out=1) as store:
+        transaction = store.transaction("shop", Message("orders", b"never", queue_id=0))
+        transaction.rollback()
+        store.wait_dispatched()
+        commit_offset, tried = store.commit_offset, []
+
+        def commit_meanwhile(group: str, topic: str, queue_id: int, offset: int) -> None:
+            for _ in range(2):
+                with pytest.raises(UsageError, match="closed already"):
+                    store.transactions.end(transaction.half.physical_offset, TransactionState.COMMIT)
+                tried.append(topic)
+                commit_offset(group, topic, queue_id, offset)
+
+        monkeypatch.setattr(store, "commit_offset", commit_meanwhile)
+        assert store.transactions.check(NOW * 2) == 0
+        assert c.HALF_TOPIC in tried
+        store.wait_dispatched()
+        assert store.max_offset("orders", 0) == 0
+
+
 def test_a_checker_that_exits_ends_no_checking(tmp_path: Path) -> None:
     with open_wide(tmp_path / "s", transaction_time_out=1) as store:
         store.transaction("bad", Message("orders", b"bad", queue_id=0))
@@ -221,10 +268,16 @@ def test_a_damaged_half_message_keeps_nobody_from_asking_about_the_others(
         store.transactions.set_checker("shop", lambda half: TransactionState.COMMIT)
         halves = [store.transaction("shop", Message("orders", b"%d" % number, queue_id=0)).half for number in range(3)]
         store.wait_dispatched()
-        overwrite(log_file(store.path), halves[0].physical_offset + 4, b"gone")
+        position = halves[0].physical_offset + 4
+        sound = log_file(store.path).read_bytes()[position : position + 4]
+        overwrite(log_file(store.path), position, b"gone")
         assert [store.transactions.check(NOW * 2) for _ in range(2)] == [2, 0]
         assert bodies(store, "orders") == [b"1", b"2"]
         assert store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) == 0
+        assert store.transactions._told_open == {0}
+        overwrite(log_file(store.path), halves[0].physical_offset + 4, sound)
+        assert store.transactions.check(NOW * 2) == 1
+        assert store.transactions._told_open == set()
     assert [one.getMessage() for one in caplog.records if "half message 0 is damaged" in one.getMessage()][1:] == []
     assert "half message 0 is damaged" in caplog.text
 

@@ -118,7 +118,7 @@ class Transactions(PeriodicThread):
         self._closed_by: dict[int, _Closing] = {}  # queue offset of a half message: the newest entry that names it
         self._opened_at = engine.commit_log.end_offset
         self._being_closed: set[int] = set()  # queue offsets of half messages whose end is not in the log yet
-        self._copies: dict[int, int] = {}  # physical offset of a half message: that of the copy put in its place
+        self._copies: dict[int, PutResult] = {}  # physical offset of a half message: the copy put in its place
         self._told_open: set[int] = set()  # queue offsets of half messages that were told of as staying open
         self._reading = threading.Lock()
         self._ops_read_to = -1
@@ -171,8 +171,8 @@ class Transactions(PeriodicThread):
         """
         if state not in (TransactionState.COMMIT, TransactionState.ROLLBACK):
             raise errors.UsageError("nothing decided", found=repr(state))
-        while half_physical_offset in self._copies:
-            half_physical_offset = self._copies[half_physical_offset]
+        while (copy := self._copies.get(half_physical_offset)) is not None:
+            half_physical_offset = copy.physical_offset
         half = self._store.message_at(half_physical_offset)
         if half is None or half.topic != c.HALF_TOPIC or real_target(half) is None:
             raise errors.UsageError("no such half message", offset=half_physical_offset)
@@ -183,8 +183,6 @@ class Transactions(PeriodicThread):
                 hint="free space on the device, then try again; flush() tells what is wrong",
             )
         self._read_ops()
-        if half.queue_offset < (self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0):
-            raise errors.UsageError("the transaction is closed already", offset=half_physical_offset)
         return self._end(half, state)
 
     def _end(self, half: Record, state: TransactionState) -> PutResult | None:
@@ -197,7 +195,8 @@ class Transactions(PeriodicThread):
         """
         offset = half.queue_offset
         with self._ending:
-            if self._is_closed(half) or offset in self._being_closed:
+            is_passed = offset < (self._store.committed_offset(CHECK_GROUP, c.HALF_TOPIC, 0) or 0)
+            if is_passed or self._is_closed(half) or offset in self._being_closed:
                 raise errors.UsageError("the transaction is closed already", offset=half.physical_offset)
             self._being_closed.add(offset)
         try:
@@ -210,7 +209,7 @@ class Transactions(PeriodicThread):
                 self._being_closed.discard(offset)
         return None if instead is None else results[0]
 
-    def _is_closed(self, half: Record) -> bool:
+    def _is_closed(self, half: Record | PutResult) -> bool:
         """Whether an entry closes ``half``: one that names it, and lies behind it in the log.
 
         A queue begins anew when its files are lost after all of its messages have expired. Then older entries, which
@@ -394,7 +393,7 @@ class Transactions(PeriodicThread):
                 return True
             properties[c.PROPERTY_TRANSACTION_CHECK_TIMES] = str(times + 1)
             copy = self._close_with_copy(half, properties, c.HALF_TOPIC)
-            self._copies[half.physical_offset] = copy.physical_offset
+            self._copies[half.physical_offset] = copy
         except errors.UsageError:
             return True  # its producer has closed it meanwhile
         return False
@@ -410,13 +409,24 @@ class Transactions(PeriodicThread):
     def _save_progress(self, half_offset: int) -> None:
         """Everything before ``half_offset`` is closed, and the entries that said so are needed no more."""
         with self._ending:
-            for offset in [one for one in self._closed_by if one < half_offset]:
-                del self._closed_by[offset]
-            closings = (one.queue_offset for one in self._closed_by.values())
+            closings = (one.queue_offset for half, one in self._closed_by.items() if half >= half_offset)
             op_offset = min(closings, default=max(0, self._ops_read_to))
         for topic, offset in ((c.HALF_TOPIC, half_offset), (c.OP_HALF_TOPIC, op_offset)):
             if offset <= self._store.max_offset(topic, 0):
                 self._store.commit_offset(CHECK_GROUP, topic, 0, offset)
+        with self._ending:  # not before: until progress says so, only these tell a producer that it comes too late
+            self._forget_before(half_offset)
+
+    def _forget_before(self, half_offset: int) -> None:
+        """Forget what was needed for half messages before ``half_offset``, and the copies that led to closed ones."""
+        self._told_open = {offset for offset in self._told_open if offset >= half_offset}
+        kept: dict[int, PutResult] = {}
+        for place, copy in reversed(self._copies.items()):  # a copy of a copy comes later than that
+            is_open = copy.queue_offset >= half_offset and not self._is_closed(copy)
+            if is_open or copy.physical_offset in kept:
+                kept[place] = copy
+        self._copies = dict(reversed(kept.items()))
+        self._closed_by = {offset: one for offset, one in self._closed_by.items() if offset >= half_offset}
 
 
 def _times_asked(properties: dict[str, str]) -> int:
