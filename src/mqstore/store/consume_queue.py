@@ -82,25 +82,31 @@ class ConsumeQueue(QueueReader):
         With ``ext_units``, one for each unit, the units hold the addresses of these.
 
         Raises:
-            DiskFullError, StoreIOError: nothing of what the queue showed before has changed.
+            DiskFullError, StoreIOError: nothing of what the queue showed before has changed, unless it had to be taken
+                back: then it is empty. Call again with the same units.
         """
+        left_out = 0
         if not self._can_be(first_offset, units):
             taken = self.max_offset - first_offset
             if self._outweighs(first_offset, units):
                 self._start_over()
             elif 0 < taken < len(units) // QUEUE_UNIT_SIZE:  # what lies behind is not in doubt
-                self._leave_out(first_offset, taken)
+                left_out = taken
                 first_offset, units = self.max_offset, units[taken * QUEUE_UNIT_SIZE :]
                 ext_units = ext_units and ext_units[taken:]
             else:
                 return False
         if self.ext is not None:
             units = self._with_addresses(first_offset, units, ext_units)
+        begin = self.min_offset
         if first_offset > self.max_offset:
-            self._fill(first_offset)
-        elif self.max_offset == self.min_offset and not self.inventory.entries:
-            self.min_offset = first_offset
+            begin = self._fill(first_offset)
+        elif self.max_offset == begin and not self.inventory.entries:
+            begin = first_offset
         self._write(first_offset * QUEUE_UNIT_SIZE, units)
+        if left_out:
+            self._leave_out(first_offset - left_out, left_out)
+        self.min_offset = begin  # not before: a queue whose units a full disk did not take begins where it did
         end = first_offset + len(units) // QUEUE_UNIT_SIZE
         if end > self.max_offset:
             self.max_offset = end
@@ -174,8 +180,12 @@ class ConsumeQueue(QueueReader):
             codes[taken:] = [self.ext.append(unit) for unit in ext_units[taken:]]
         return with_codes(units, codes)
 
-    def _fill(self, first_offset: int) -> None:
-        """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file."""
+    def _fill(self, first_offset: int) -> int:
+        """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file.
+
+        Returns where the queue begins as soon as there is a unit at ``first_offset``.
+        """
+        min_offset = self.min_offset
         start = first_offset * QUEUE_UNIT_SIZE
         begin = start - start % self._size
         filler = _PRE_BLANK
@@ -186,11 +196,12 @@ class ConsumeQueue(QueueReader):
         else:
             if self.inventory.entries:
                 begin = max(begin, self.max_offset * QUEUE_UNIT_SIZE)
-            self.min_offset = first_offset
+            min_offset = first_offset
         while begin < start:
             part = min(start - begin, _FILL_BYTES)
             self._write(begin, filler * (part // QUEUE_UNIT_SIZE))
             begin += part
+        return min_offset
 
     def _write(self, position: int, data: bytes) -> None:
         view = memoryview(data)

@@ -72,8 +72,8 @@ class Dispatcher:
         self.last_record_offset = -1
         self.last_timestamp_ms = 0
         self.total = (0, 0)
-        self._refused = 0
         """Messages and bytes dispatched so far; what recovery did counts, too."""
+        self._refused = 0
         self.topic_counts: TopicCounts | None = None
         """The same by topic, from when it was set."""
 
@@ -113,34 +113,39 @@ class Dispatcher:
         columns = chunk.columns
         with self._guard:
             runs = []
+            refused = 0  # counted when all is done: a chunk that fails is applied again
             for run, is_own in queue_runs(chunk, self._delay_ms, self.multi):
                 bits = self._filter_bits if is_own else None
-                self._put(run, None if bits is None else bits.ext_units(chunk, run))
+                if not self._put(run, None if bits is None else bits.ext_units(chunk, run)):
+                    refused += len(run.units) // QUEUE_UNIT_SIZE
                 if is_own:
                     runs.append(run)
             if self._index is not None:
                 self._index.put(chunk)
             if self.topic_counts is not None:
                 self.topic_counts.note(runs, chunk.buffer, columns)
+            self._refused += refused
             messages, size_bytes = self.total
             self.total = (messages + columns.count, size_bytes + chunk.end_offset - chunk.physical_offset)
             self.offset = chunk.end_offset
             self.last_record_offset = chunk.last_record_offset
             self.last_timestamp_ms = max(self.last_timestamp_ms, columns.store_timestamp_ms[columns.count - 1])
 
-    def _put(self, run: QueueRun, ext_units: list[ExtUnit] | None) -> None:
+    def _put(self, run: QueueRun, ext_units: list[ExtUnit] | None) -> bool:
+        """Put ``run`` into its queue; False when its records claim places that cannot be."""
         queue = self._queues.get_or_create(run.topic.decode("utf-8", "replace"), run.queue_id)
         if queue is None:
-            return
+            return True
         offset = run.first_queue_offset
-        if not 0 <= offset <= MAX_QUEUE_OFFSET or not queue.put(offset, run.units, ext_units):
-            self._refused += len(run.units) // QUEUE_UNIT_SIZE
-            _log.warning(
-                "records claim to be messages from %d on of queue %s/%d, which cannot be: they are in no queue",
-                offset,
-                queue.topic,
-                queue.queue_id,
-            )
+        if 0 <= offset <= MAX_QUEUE_OFFSET and queue.put(offset, run.units, ext_units):
+            return True
+        _log.warning(
+            "records claim to be messages from %d on of queue %s/%d, which cannot be: they are in no queue",
+            offset,
+            queue.topic,
+            queue.queue_id,
+        )
+        return False
 
     @property
     def left_out(self) -> int:
