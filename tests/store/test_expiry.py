@@ -251,6 +251,29 @@ def test_a_file_missing_in_the_middle_is_no_expiry(tmp_path: Path) -> None:
                 list(found)
 
 
+def test_a_queue_that_is_put_into_while_it_expires_begins_where_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 200)
+        store.flush()
+        write_at, todo = durable.write_at, [lambda: store.expire(FAR_MS)]
+
+        def expire_meanwhile(fd: int, data: Any, position: int, path: Path) -> None:
+            if "consumequeue" in str(path) and todo:
+                todo.pop()()
+            write_at(fd, data, position, path)
+
+        monkeypatch.setattr(durable, "write_at", expire_meanwhile)
+        store.put(Message("t", b"last", queue_id=0))
+        store.wait_dispatched()
+        assert todo == []
+        low = store.min_offset("t", 0)
+        assert 0 < low < 201
+        assert store.get("t", 0, low).messages[0].queue_offset == low
+    assert findings(tmp_path / "s") == []
+
+
 def test_what_is_not_on_the_device_or_not_dispatched_yet_stays(tmp_path: Path) -> None:
     never = 3_600_000
     with open_small(tmp_path / "s", flush_interval_commit_log=never, flush_interval_consume_queue=never) as store:

@@ -98,15 +98,16 @@ class ConsumeQueue(QueueReader):
                 return False
         if self.ext is not None:
             units = self._with_addresses(first_offset, units, ext_units)
-        begin = self.min_offset
+        begin: int | None = None  # where the queue then begins, if not where it does: expiry may move that meanwhile
         if first_offset > self.max_offset:
             begin = self._fill(first_offset)
-        elif self.max_offset == begin and not self.inventory.entries:
+        elif self.max_offset == self.min_offset and not self.inventory.entries:
             begin = first_offset
         self._write(first_offset * QUEUE_UNIT_SIZE, units)
         if left_out:
             self._leave_out(first_offset - left_out, left_out)
-        self.min_offset = begin  # not before: a queue whose units a full disk did not take begins where it did
+        if begin is not None:  # not before: a queue whose units a full disk did not take begins where it did
+            self.min_offset = begin
         end = first_offset + len(units) // QUEUE_UNIT_SIZE
         if end > self.max_offset:
             self.max_offset = end
@@ -180,12 +181,12 @@ class ConsumeQueue(QueueReader):
             codes[taken:] = [self.ext.append(unit) for unit in ext_units[taken:]]
         return with_codes(units, codes)
 
-    def _fill(self, first_offset: int) -> int:
+    def _fill(self, first_offset: int) -> int | None:
         """Fill the units from the queue's end up to ``first_offset``, or from the start of a new queue's file.
 
-        Returns where the queue begins as soon as there is a unit at ``first_offset``.
+        Returns where the queue begins as soon as there is a unit at ``first_offset``, None where it did before.
         """
-        min_offset = self.min_offset
+        min_offset = None
         start = first_offset * QUEUE_UNIT_SIZE
         begin = start - start % self._size
         filler = _PRE_BLANK
