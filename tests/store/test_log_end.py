@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 import mqstore
 from mqstore import CorruptFileError, CorruptRecordError, Message
+from mqstore.layout.constants import MAGIC_V1
 from mqstore.layout.index import index_keys
 from store.support import (
     bodies,
@@ -88,6 +90,85 @@ def test_damage_in_the_middle_is_refused_and_nothing_changed(store: Path) -> Non
     assert {name: data for name, data in after.items() if name != "lock"} == {
         name: data for name, data in before.items() if name != "lock"
     }
+
+
+def lose(store: Path, number: int) -> int:
+    """Turn record ``number`` into zeros, as a page does that never reached the disk; where it is."""
+    start, end = record_starts(store)[number : number + 2]
+    overwrite(log_file(store), start, bytes(end - start))
+    return start
+
+
+def test_zeros_in_the_middle_are_refused_like_any_damage(store: Path) -> None:
+    lost = lose(store, 4)
+    forget_note(store)
+    before = tree(store)
+    with pytest.raises(CorruptRecordError) as caught:
+        open_small(store)
+    assert (caught.value.offset, caught.value.found) == (lost, "UNWRITTEN")
+    assert {name: data for name, data in tree(store).items() if name != "lock"} == {
+        name: data for name, data in before.items() if name != "lock"
+    }
+    found = [finding for finding in findings(store) if finding.area == "log"]
+    assert [(finding.offset, finding.found) for finding in found] == [(lost, "UNWRITTEN")]
+
+
+def test_what_a_power_cut_leaves_behind_zeros_is_set_aside(store: Path) -> None:
+    before = log_file(store).read_bytes()
+    lost = lose(store, 4)
+    forget_note(store)
+    (store / "checkpoint").unlink()
+    mark_crashed(store)
+    reopen(store)
+    assert bodies(store) == ALL[:4]
+    kept = (store / "cut-off" / f"{lost:020d}" / log_file(store).name).read_bytes()
+    assert kept[:lost] == before[:lost]
+    assert body_of(9) in kept[lost:]
+
+
+def test_damage_across_the_border_of_two_files_hides_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    fill(store, 25)
+    starts = record_starts(store)
+    first = next(number for number, start in enumerate(starts) if start >= 4096)
+    for number in (first - 1, first):
+        flip(store, starts[number] + 100)
+    forget_note(store)
+    with pytest.raises(CorruptRecordError) as caught:
+        open_small(store)
+    assert caught.value.offset == starts[first - 1]
+    assert [path.name for path in sorted((store / "commitlog").iterdir())] == [f"{0:020d}", f"{4096:020d}"]
+
+
+def test_older_records_behind_zeros_are_what_a_broker_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = record_starts(store)
+    old = log_file(store).read_bytes()[starts[7] : starts[9]]
+    overwrite(log_file(store), starts[3], bytes(4096 - starts[3]))
+    forget_note(store)
+    mark_crashed(store)
+    later_ms = time.time_ns() // 1_000_000 + 60_000
+    monkeypatch.setattr("time.time_ns", lambda: later_ms * 1_000_000)
+    with open_small(store) as opened:
+        opened.put(Message("T", b"newer", queue_id=0))
+    overwrite(log_file(store), starts[7], old)
+    forget_note(store)
+    reopen(store)
+    assert bodies(store) == [*ALL[:3], b"newer"]
+    assert not (store / "cut-off").exists()
+    assert not log_file(store).read_bytes()[starts[7] :].strip(b"\0")
+
+
+def test_a_batch_whose_first_record_is_just_being_told_is_no_damage(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = record_starts(store)[4]
+    size = log_file(store).read_bytes()[start : start + 4]
+    overwrite(log_file(store), start, bytes(8))
+    head = size + MAGIC_V1.to_bytes(4, "big", signed=True)
+    monkeypatch.setattr("mqstore.store.log_reader.time.sleep", lambda wait_s: overwrite(log_file(store), start, head))
+    with mqstore.inspect(store) as view:
+        assert [record.body for record in view.scan()] in (ALL[:4], ALL)
+        assert [record.body for record in view.scan()] == ALL
 
 
 def test_stale_records_behind_the_end_do_not_come_back(store: Path) -> None:

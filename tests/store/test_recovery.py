@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mqstore
-from mqstore import CorruptFileError, Message
+from mqstore import CorruptFileError, CorruptRecordError, Message
 from mqstore.files.pool import FilePool
 from mqstore.store import recovery
 from mqstore.store.consume_queue import ConsumeQueue
@@ -20,6 +20,8 @@ from store.support import (
     body_of,
     fill,
     findings,
+    flip,
+    flip_bit,
     forget_note,
     log_file,
     mark_crashed,
@@ -201,6 +203,22 @@ def test_the_first_walk_of_a_brokers_log_goes_on_where_it_was(tmp_path: Path, mo
     assert tree(path / "consumequeue") == whole[0]
     assert list(tree(path / "index").values()) == list(whole[1].values())
     assert findings(path) == []
+
+
+def test_an_index_stays_while_damage_may_refuse_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is a note of it, which a queue contradicts."""
+    path = tmp_path / "s"
+    fill(path, 5)
+    note = (path / "mqstore-dispatch.json").read_bytes()
+    fill(path, 395)
+    (path / "mqstore-dispatch.json").write_bytes(note)
+    flip_bit(queue_file(path), 4, 60)
+    index = tree(path / "index")
+    flip(path, record_starts(path)[300] + 100)
+    monkeypatch.setattr(recovery, "_NOTE_INTERVAL_S", 0)
+    with pytest.raises(CorruptRecordError):
+        open_small(path)
+    assert tree(path / "index") == index
 
 
 def test_a_note_of_another_log_is_not_gone_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

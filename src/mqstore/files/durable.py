@@ -255,6 +255,14 @@ def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         position = stop
 
 
+def data_parts(fd: int, start: int, end: int, path: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """The same as a list; StoreIOError when the file cannot be looked at."""
+    try:
+        return list(data_ranges(fd, start, end))
+    except OSError as error:
+        raise errors.from_os_error(error, "look through file", path) from error
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Put ``data`` in place of file ``path`` so that a crash leaves the old content or the new, never a mix.
 

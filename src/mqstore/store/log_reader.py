@@ -7,6 +7,7 @@ is wrong is told to the caller, who decides whether to stop, skip or salvage.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
+from mqstore.files.remote import RemotePath
 from mqstore.kernels.api import LogColumns, Stop
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
@@ -30,6 +32,9 @@ _HEAD_GUESS_BYTES = 4096
 
 _MAPPED_BYTES = 256 << 10
 """More than this is worth reading by system calls, during which other threads run."""
+
+_LOOK_AGAIN_S = (0.0, 0.001, 0.01, 0.1)
+"""How long a writer beside may take from a batch's second record to its first."""
 
 _HEAD_BYTES = 64
 """More than what is needed to recognise a record's head."""
@@ -117,6 +122,7 @@ class LogReader:
         self._refreshing = threading.Lock()
         self._inventory = Inventory([], 0)
         self._known_end: int | None = None
+        self._blank_behind: tuple[FileEntry, int] | None = None  # looked through once, and not each time
         self.refresh()
 
     @property
@@ -336,24 +342,58 @@ class LogReader:
             return False
         head = self.read(physical_offset, BLANK_SIZE)
         if head is not None and not head.strip(b"\0"):
-            return not self.is_unwritten_behind(entry)
+            return not self.is_unwritten_behind(entry, physical_offset)
         return self.end_of_closed_file(physical_offset) is None and self.record_at(physical_offset) is None
 
     def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""
         return self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
 
-    def is_unwritten_behind(self, entry: FileEntry) -> bool:
-        """Whether every file behind ``entry`` is still blank: allocated ahead, or left so by a crash."""
-        later = (other for other in self._inventory.entries if other.start > entry.start)
-        return all(not self.read_file(other, other.start, 8).strip(b"\0") for other in later)
+    def is_unwritten_behind(self, entry: FileEntry, physical_offset: int) -> bool:
+        """Whether no record lies behind ``physical_offset``, where zeros are, in file ``entry`` and those behind it.
 
-    def resync(self, entry: FileEntry, physical_offset: int) -> int | None:
-        """Offset of the first sound record of file ``entry`` that starts at or behind ``physical_offset``."""
-        end = entry.start + entry.length
+        These are blank then: allocated ahead, or left so by a crash. What a power cut or a bad disk has left of a
+        record may be zeros, too; then sound ones follow.
+        """
+        later = (other for other in self._inventory.entries if other.start > entry.start)
+        if any(self.read_file(other, other.start, BLANK_SIZE).strip(b"\0") for other in later):
+            return False
+        known = self._blank_behind
+        if known is not None and known[0] == entry and known[1] <= physical_offset:
+            return True
+        found = self.record_behind(physical_offset)
+        for wait_s in _LOOK_AGAIN_S if found is not None else ():
+            # A writer beside makes a batch known by its first record, and that last.
+            if self.read_file(entry, physical_offset, BLANK_SIZE).strip(b"\0"):
+                return True
+            time.sleep(wait_s)
+        if found is None:
+            self._blank_behind = entry, physical_offset
+        return found is None
+
+    def record_behind(self, physical_offset: int) -> int | None:
+        """Offset of the first sound record at or behind ``physical_offset``, in whichever file; holes are not read.
+
+        An object store cannot tell where holes are: there what lies behind zeros is not looked for.
+        """
+        for entry in self._inventory.entries:
+            start, end = max(physical_offset, entry.start), entry.start + entry.length
+            if start >= end or isinstance(entry.path, RemotePath):
+                continue
+            with self._pool.descriptor(entry.path) as fd:
+                parts = durable.data_parts(fd, start - entry.start, entry.length, entry.path)
+            for begin, stop in parts:
+                found = self.resync(entry, entry.start + begin, entry.start + stop)
+                if found is not None:
+                    return found
+        return None
+
+    def resync(self, entry: FileEntry, physical_offset: int, end: int | None = None) -> int | None:
+        """Offset of the first sound record of file ``entry`` that starts in [physical_offset, end)."""
+        end = entry.start + entry.length if end is None else end
         position = physical_offset
         while position < end:
-            buffer = self.read_file(entry, position, CHUNK_BYTES)
+            buffer = self.read_file(entry, position, min(CHUNK_BYTES, end + _HEAD_BYTES - position))
             found = kernels.resync(buffer, 0, len(buffer), position)
             if found < 0:
                 # A record's head may lie across the border of two reads.
@@ -424,7 +464,7 @@ class _FileScan:
 
     def _pass_damage(self, damage: Damage) -> bool:
         """Report what is wrong at the present position; True when the scan goes on at the next sound record."""
-        if damage is Damage.UNWRITTEN and self._reader.is_unwritten_behind(self._entry):
+        if damage is Damage.UNWRITTEN and self._reader.is_unwritten_behind(self._entry, self.position):
             self.stopped = True
             return False
         if not self._options.on_damage(LogDamage(self._entry.path, self.position, damage)):

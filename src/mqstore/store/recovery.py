@@ -20,7 +20,7 @@ from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
 from mqstore.layout.multi_dispatch import offset_in
-from mqstore.layout.record import Record
+from mqstore.layout.record import Damage, Record
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
@@ -71,6 +71,8 @@ class Recovery:
         self._crashed = mode_of(paths.abort) != 0
         self._damage: LogDamage | None = None
         self._has_begun = False
+        self._has_queues = False
+        self._held_note: DispatchCheckpoint | None = None
         self._has_scan_note = False
         self._synced_to = 0
         self._next_note_s = time.monotonic() + _NOTE_INTERVAL_S
@@ -133,7 +135,7 @@ class Recovery:
         """
         if time.monotonic() < self._next_note_s:
             return
-        if self._has_begun or note is not None or not list_index_files(self._paths.index):
+        if self._has_begun or not list_index_files(self._paths.index) or self._note_that_holds(note) is not None:
             self._begin_dispatch(note)
             self._dispatch_to(sound.offset)
             self._note_dispatched()
@@ -160,11 +162,19 @@ class Recovery:
 
     def _prepare_derived(self, note: DispatchCheckpoint | None) -> DispatchCheckpoint | None:
         """Bring queues and index to the state of the note and return it, or to one to build on from the log's start."""
-        sound = self._load_queues(note)
-        if note is not None and not (sound and self._queues_hold(note)):
-            note = None
-            self._load_queues(None)
+        note = self._note_that_holds(note)
         return note if self._prepare_index(note) else None
+
+    def _note_that_holds(self, note: DispatchCheckpoint | None) -> DispatchCheckpoint | None:
+        """The note if the queues are as it says, else None; they are open then, which is done once."""
+        if not self._has_queues:
+            self._has_queues = True
+            sound = self._load_queues(note)
+            if note is not None and not (sound and self._queues_hold(note)):
+                note = None
+                self._load_queues(None)
+            self._held_note = note
+        return self._held_note
 
     def _trusted_note(self, path: Path) -> DispatchCheckpoint | None:
         """Our note at ``path`` from last time if it speaks of this log, else None."""
@@ -276,7 +286,7 @@ class Recovery:
             self._tell_progress(end.offset, start)
             self._keep_progress(note, end)
         if self._damage is not None:
-            self._judge(self._damage, note)
+            self._judge(self._damage, note, end)
         end.offset = self._end_behind_closed_files(end.offset)
         return end
 
@@ -307,8 +317,8 @@ class Recovery:
             offset = following
         return offset
 
-    def _judge(self, damage: LogDamage, note: DispatchCheckpoint | None) -> None:
-        """Allow cutting the log at ``damage``, or raise.
+    def _judge(self, damage: LogDamage, note: DispatchCheckpoint | None, end: LogEnd) -> None:
+        """Allow cutting the log at ``damage``, which is its ``end``, or raise.
 
         A power cut may keep a later page and lose an earlier one, so sound records behind a torn one are no surprise
         after a crash, if they are younger than the last sync can be. What is cut off then is set aside, not lost.
@@ -316,6 +326,8 @@ class Recovery:
         sound = self._sound_record_behind(damage)
         if sound is None:
             return
+        if damage.damage is Damage.UNWRITTEN and sound.store_timestamp_ms < end.last_timestamp_ms:
+            return  # a broker cut the log there once, without erasing what lay behind
         if self._crashed and self._may_be_unsynced(sound, note):
             self._set_aside(damage)
             return
@@ -363,16 +375,8 @@ class Recovery:
         )
 
     def _sound_record_behind(self, damage: LogDamage) -> Record | None:
-        entry = self._log.entry_at(damage.physical_offset)
-        if entry is None:
-            return None
-        found = self._log.resync(entry, damage.physical_offset + 1)
-        if found is not None:
-            return self._log.record_at(found)
-        for later in self._log.inventory.entries:
-            if later.start > entry.start and (record := self._log.record_at(later.start)) is not None:
-                return record
-        return None
+        found = self._log.record_behind(damage.physical_offset + 1)
+        return None if found is None else self._log.record_at(found)
 
     def _cut_log(self, end: LogEnd) -> None:
         """Make the log's end final: nothing behind it may ever be taken for a record again."""
