@@ -92,6 +92,18 @@ def test_a_queue_with_a_gap_is_rebuilt_in_order(golden: Path, tmp_path: Path) ->
     assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
 
 
+@pytest.mark.parametrize("place", [12, 20], ids=["queue id", "queue offset"])
+def test_a_message_of_a_queue_that_cannot_be_is_told(tmp_path: Path, place: int) -> None:
+    with mqstore.open(tmp_path / "s") as store:
+        last = [store.put(mqstore.Message("T", b"%d" % one, queue_id=0)) for one in range(5)][-1].physical_offset
+    with (tmp_path / "s" / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(last + place)
+        file.write(b"\xff")
+    result = rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
+    assert (result.in_order, result.units, result.left_out) == (False, 4, 1)
+    assert rebuild_in_order(tmp_path / "s", tmp_path / "in-order").left_out == 1
+
+
 def test_further_queues_are_rebuilt_and_audited(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16, enable_multi_dispatch=True, enable_lmq=True,
                       mapped_file_size_consume_queue=200, max_hash_slot_num=50, max_index_num=90) as store:  # fmt: skip

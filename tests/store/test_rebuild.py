@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import mqstore
+from cli.test_commands import run
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
 from mqstore.files.lock import StoreLock
 from mqstore.store import rebuild as rebuilding
@@ -224,6 +225,25 @@ def test_salvage_loses_at_most_the_record_with_the_flipped_byte(original: Path, 
         shutil.rmtree(store)
         shutil.rmtree(tmp_path / "out")
     assert lost >= 10
+
+
+def spoil_queue(store: Path, number: int, field: str) -> None:
+    """Give a record a topic, or a queue id, that no directory can be named after; no checksum covers them."""
+    physical_offset = record_starts(store)[number]
+    place, value = (12, b"\xff") if field == "queue id" else (89 + len(body_of(number)), b"/")
+    overwrite(log_file(store, physical_offset - physical_offset % 4096), physical_offset % 4096 + place, value)
+
+
+@pytest.mark.parametrize("number", [COUNT // 2, COUNT - 1])
+@pytest.mark.parametrize("field", ["queue id", "topic"])
+def test_a_message_of_a_queue_that_cannot_be_is_told(store: Path, tmp_path: Path, number: int, field: str) -> None:
+    spoil_queue(store, number, field)
+    assert rebuild(store, tmp_path / "out").left_out == 1
+    assert rebuild(store, None, in_place=True).left_out == 1
+    assert bodies(store) == bodies(tmp_path / "out") == [body_of(one) for one in range(COUNT) if one != number]
+    told = run("rebuild", store, "--output", tmp_path / "again")
+    assert told.exit_code == 1
+    assert "1 messages are in no queue" in told.stdout
 
 
 @pytest.mark.parametrize("number", [0, 1, COUNT // 2, COUNT - 1])

@@ -45,7 +45,7 @@ def run(
 def _tell(result: RebuildResult | SparkResult, losses: Sequence[Loss], out: Output) -> int:
     lines = [f"lost: offsets {loss.begin} to {loss.end} ({loss.reason})" for loss in losses]
     if result.left_out:
-        lines.append(f"{result.left_out} messages are in no queue: their records claim places that cannot be")
+        lines.append(f"{result.left_out} messages are in no queue: their records claim queues or places that cannot be")
     out.document(
         {
             "output": str(result.output),

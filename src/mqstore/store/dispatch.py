@@ -132,10 +132,10 @@ class Dispatcher:
             self.last_timestamp_ms = max(self.last_timestamp_ms, columns.store_timestamp_ms[columns.count - 1])
 
     def _put(self, run: QueueRun, ext_units: list[ExtUnit] | None) -> bool:
-        """Put ``run`` into its queue; False when its records claim places that cannot be."""
+        """Put ``run`` into its queue; False when its records claim a queue, or places in it, that cannot be."""
         queue = self._queues.get_or_create(run.topic.decode("utf-8", "replace"), run.queue_id)
         if queue is None:
-            return True
+            return False  # told by the table
         offset = run.first_queue_offset
         if 0 <= offset <= MAX_QUEUE_OFFSET and queue.put(offset, run.units, ext_units):
             return True
@@ -149,7 +149,7 @@ class Dispatcher:
 
     @property
     def left_out(self) -> int:
-        """How many messages that were dispatched are in no queue, as the places that their records claim cannot be."""
+        """How many messages that were dispatched are in no queue, as the queues or places they claim cannot be."""
         return self._refused + sum(queue.left_out for queue in self._queues.all())
 
     def remove(self, queue: ConsumeQueue, is_needless: Callable[[ConsumeQueue], bool]) -> bool:

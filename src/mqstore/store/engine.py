@@ -415,7 +415,7 @@ class Engine:
 def put_in_order(path: Path, config: StoreConfig, on_progress: Progress | None = None) -> int:
     """Open the store at ``path``, which puts its derived files right, and close it; no message comes or goes.
 
-    Returns how many messages are in no queue, as their records claim places that cannot be. Raises as
+    Returns how many messages are in no queue, as their records claim queues or places that cannot be. Raises as
     :func:`mqstore.open`.
     """
     quiet = dataclasses.replace(config, schedule_message_enable=False, expire_automatically=False)

@@ -46,7 +46,7 @@ class RebuildResult:
         log_bytes: what its log holds.
         seconds: how long it took.
         losses: what was covered in the log.
-        left_out: messages of the log that are in no queue, as their records claim places that cannot be.
+        left_out: messages of the log that are in no queue, as their records claim queues or places that cannot be.
     """
 
     output: Path

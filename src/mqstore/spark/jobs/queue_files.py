@@ -49,6 +49,7 @@ class SplitUnits:
         ranges: the queue offsets of each queue.
         irregular: whether a queue's offsets do not follow each other.
         unfit: whether a record's queue offset can be in no queue.
+        left_out: messages that are in no queue, as the queues or places that their records claim cannot be.
     """
 
     records: int = 0
@@ -60,6 +61,7 @@ class SplitUnits:
     ranges: QueueRanges = field(default_factory=dict)
     irregular: bool = False
     unfit: bool = False
+    left_out: int = 0
 
     def note_chunk(self, chunk: Chunk) -> None:
         """Count the records and keys of a chunk."""
@@ -112,6 +114,7 @@ def runs_of(
                     yield (decode_text(run.topic), run.queue_id), run
                 else:
                     found.unfit = True
+                    found.left_out += len(run.units) // QUEUE_UNIT_SIZE
     finally:
         log.close()
 
@@ -124,11 +127,13 @@ def build_units(work: Work, split: Split) -> SplitUnits:
     try:
         for key, run in runs_of(split, work.delay_levels, found):
             queue = table.get_or_create(*key)
-            if queue is not None:
-                found.note_run(key, run)
-                # The units in front of these are other tasks' business, no gap.
-                queue.min_offset = queue.max_offset = run.first_queue_offset
-                queue.put(run.first_queue_offset, run.units)
+            if queue is None:
+                found.left_out += len(run.units) // QUEUE_UNIT_SIZE
+                continue
+            found.note_run(key, run)
+            # The units in front of these are other tasks' business, no gap.
+            queue.min_offset = queue.max_offset = run.first_queue_offset
+            queue.put(run.first_queue_offset, run.units)
         for queue in table.all():
             queue.sync()
     finally:

@@ -57,7 +57,7 @@ class RebuildResult:
         seconds: how long it took.
         in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
         stage_seconds: by stage: copy, build.
-        left_out: messages of the log that are in no queue, as their records claim places that cannot be.
+        left_out: messages of the log that are in no queue, as their records claim queues or places that cannot be.
     """
 
     output: Path
@@ -142,7 +142,7 @@ def build_derived(
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
     Returns what each split of the log holds, whether the log had to be gone through in order on the driver, and how
-    many messages are in no queue, as their records claim places that cannot be.
+    many messages are in no queue, as their records claim queues or places that cannot be.
     """
     splits = plan_splits(stage.store, split_bytes)
     queues = StorePaths(stage.scratch / "queues")
@@ -159,7 +159,9 @@ def build_derived(
         queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
         names = _build_index(spark, stage, splits, found)
         _note(stage, found, ranges, names)
-    left_out = put_in_order(stage.paths.root, stage.config)
+    left_out = put_in_order(stage.paths.root, stage.config)  # of a log whose queues are built, what comes behind them
+    if ranges is not None:
+        left_out += sum(one.left_out for one in found)
     return found, ranges is None, left_out
 
 
