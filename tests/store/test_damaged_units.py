@@ -93,3 +93,27 @@ def test_units_of_expired_messages_are_passed_over_at_once_and_damage_behind_the
         if not found.messages:
             found = view.get("T", 0, found.next_offset, 50)
         assert found.messages[0].body == b"%d" % first
+
+
+@pytest.mark.parametrize("place", [27, 15, 90], ids=["queue offset", "queue id", "topic"])
+def test_a_record_that_belongs_elsewhere_is_told_not_passed_over(queue_file: Path, place: int) -> None:
+    """No checksum covers these fields; a unit that fills a gap repeats the one before it, and this one does not."""
+    path = queue_file.parents[3]
+    with mqstore.inspect(path) as view:
+        start = [record.physical_offset for record in view.scan()][DAMAGED]
+    log = path / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(start + place)
+        byte = file.read(1)[0] ^ 2
+        file.seek(start + place)
+        file.write(bytes([byte]))
+    with open_small(path) as store:
+        first = store.get("T", 0, 0)
+        assert [message.body for message in first.messages] == [b"%d" % number for number in range(DAMAGED)]
+        for _ in range(2):
+            with pytest.raises(DamageError, match="message 4 of queue T/0 cannot be read: a message of another place"):
+                store.get("T", 0, first.next_offset)
+        assert [message.body for message in store.get("T", 0, DAMAGED + 1).messages] == [b"5", b"6", b"7", b"8", b"9"]
+        with store.consumer("g", "T", timeout_s=0) as consumer, pytest.raises(DamageError, match="of another place"):
+            consume(consumer, consumer.ack)
+        assert store.committed_offset("g", "T", 0) == DAMAGED

@@ -60,7 +60,8 @@ def test_a_map_is_used_while_it_is_lent(tmp_path: Path) -> None:
     assert pool.in_map(file.path, 4096, take) is None
     pool.lend(file)
     assert pool.in_map(file.path, 4096, take) == b"abc"
-    assert pool.in_map(file.path, 4097, take) is None  # no room was made sure of there yet
+    assert pool.in_map(file.path, 4097, take) is None  # no room was made sure of there yet,
+    assert pool.in_map(file.path, 10, len) == 4096  # and nobody gets to see what lies there
     pool.take_back(file)
     assert pool.in_map(file.path, 4096, take) is None
     pool.lend(file)

@@ -12,7 +12,6 @@ then costs no system call.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import resource
 import threading
@@ -140,13 +139,18 @@ class FilePool:
         finally:
             self._give_back(slot)
 
-    def in_map(self, path: Path, end: int, function: Callable[[mmap.mmap], _T]) -> _T | None:
-        """``function(map)`` for a file that is lent and good as far as position ``end``; None for any other."""
+    def in_map(self, path: Path, end: int, function: Callable[[memoryview], _T]) -> _T | None:
+        """``function(map)`` for a file that is lent and good as far as position ``end``; None for any other.
+
+        The function sees what of the map is safe to touch, and nothing behind it: on a full device that would end the
+        process (SIGBUS).
+        """
         lent = self._lent.get(str(path))
         if lent is None or end > lent.reserved_to:
             return None
         try:
-            return function(lent.buffer)
+            with memoryview(lent.buffer) as whole, whole[: lent.reserved_to] as safe:
+                return function(safe)
         except ValueError:  # its owner has just closed it
             return None
 

@@ -303,6 +303,8 @@ class _Collector:
     def _take(self, unit: QueueUnit, offset: int) -> None:
         record = self._ahead.record(unit)
         if record is not None and not self._belongs(record, offset):
+            if not self._repeats(unit, offset):
+                raise self._unreadable(unit, offset, "a message of another place")
             return
         if record is None:
             self._check_gone(unit, offset)
@@ -317,25 +319,31 @@ class _Collector:
 
     def _check_gone(self, unit: QueueUnit, offset: int) -> None:
         """A record before the log's beginning has expired; anything else is damage and must not be passed over."""
-        here = f"message {offset} of queue {self._queue.topic}/{self._queue.queue_id}"
         if unit.is_pre_blank:
             return
         if not unit.is_written:
             raise errors.CorruptFileError(
-                f"{here} has no unit in its consume queue",
+                f"{self._here(offset)} has no unit in its consume queue",
                 found=tuple(unit),
                 hint=f"mqstore rebuild builds the queues from the log; {_way_on(self._queue, offset + 1)}",
             )
         entry = self._log.entry_at(unit.physical_offset)  # which lists the files anew where none is known
         is_below = 0 <= unit.physical_offset < self._log.min_offset
         if entry is not None or not is_below or self._goes_back(unit, offset):
-            raise errors.CorruptRecordError(
-                f"{here} cannot be read: no record where its unit points",
-                path=None if entry is None else entry.path,
-                offset=unit.physical_offset,
-                found=tuple(unit),
-                hint=f"mqstore check tells what is damaged; {_way_on(self._queue, offset + 1)}",
-            )
+            raise self._unreadable(unit, offset, "no record")
+
+    def _unreadable(self, unit: QueueUnit, offset: int, what: str) -> errors.CorruptRecordError:
+        entry = self._log.entry_at(unit.physical_offset)
+        return errors.CorruptRecordError(
+            f"{self._here(offset)} cannot be read: {what} where its unit points",
+            path=None if entry is None else entry.path,
+            offset=unit.physical_offset,
+            found=tuple(unit),
+            hint=f"mqstore check tells what is damaged; {_way_on(self._queue, offset + 1)}",
+        )
+
+    def _here(self, offset: int) -> str:
+        return f"message {offset} of queue {self._queue.topic}/{self._queue.queue_id}"
 
     def _goes_back(self, unit: QueueUnit, offset: int) -> bool:
         """Whether the unit before this one points further on in the log, as none does unless one of them is damaged."""
@@ -343,8 +351,13 @@ class _Collector:
         return before is not None and before.is_written and before.physical_offset > unit.physical_offset
 
     def _belongs(self, record: Record, offset: int) -> bool:
-        """Whether the unit at ``offset`` was made for ``record``: one that fills a gap repeats the unit before it."""
+        """Whether the unit at ``offset`` was made for ``record``."""
         return offset_in(record, self._queue.topic, self._queue.queue_id) == offset
+
+    def _repeats(self, unit: QueueUnit, offset: int) -> bool:
+        """Whether a unit fills a gap: it repeats the one before it, which may have gone with its file."""
+        before = self._queue.unit(offset - 1) if offset > 0 else None
+        return before is None or before == unit
 
 
 class _ReadAhead:
