@@ -25,6 +25,7 @@ from mqstore.layout.config_files import (
     offset_key,
     split_offset_key,
 )
+from mqstore.layout.constants import MAX_QUEUES
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -199,6 +200,10 @@ class TestEditing:
         assert list(found.topics) == ["TopicA", "B"]
         assert found.data_version == DataVersion(counter=2, timestamp_ms=99, state_version=0)
 
+    def test_as_many_queues_as_there_can_be(self):
+        text = '{"topicConfigTable":{"T":{"readQueueNums":65536,"writeQueueNums":65536}}}'
+        assert TopicConfigs.decode(text).topics["T"].write_queue_nums == MAX_QUEUES
+
     @pytest.mark.parametrize("kind", KINDS.values())
     def test_empty(self, kind):
         assert kind.decode(kind().encode()) == kind()
@@ -226,6 +231,9 @@ class TestWrongContent:
             (TopicConfigs, '{"topicConfigTable":{"T":{"perm":true}}}'),
             (TopicConfigs, '{"topicConfigTable":{"T":{"perm":6.5}}}'),
             (TopicConfigs, '{"topicConfigTable":{"T":{"order":0}}}'),
+            (TopicConfigs, '{"topicConfigTable":{"T":{"readQueueNums":65537}}}'),
+            (TopicConfigs, '{"topicConfigTable":{"T":{"writeQueueNums":65537}}}'),
+            (TopicConfigs, '{"topicConfigTable":{"T":{"writeQueueNums":4611686018427387904}}}'),
             (TopicConfigs, '{"topicConfigTable":{},"dataVersion":3}'),
             (SubscriptionGroups, '{"offsetTable":{}}'),
             (ConsumerOffsets, '{"offsetTable":{"T@G":{"x":1}}}'),

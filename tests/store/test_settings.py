@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from mqstore import StoreIOError
+from mqstore import CorruptConfigError, StoreConfig, StoreIOError
 from mqstore.store import settings_file
 from mqstore.store.settings import Settings
 from store.interleaving import Beside, before_setting
+from store.support import open_small
 
 
 def committed(directory: Path) -> int | None:
@@ -33,6 +36,45 @@ def test_what_is_committed_while_a_save_takes_the_contents_is_saved_by_the_next(
 
 def fail(*arguments: object) -> None:
     raise StoreIOError("could not write")
+
+
+@pytest.mark.parametrize("counter", [(1 << 63) - 2, (1 << 63) - 1])
+def test_counting_changes_stays_within_what_a_file_can_hold(tmp_path: Path, counter: int) -> None:
+    for name, table in (("topics", "topicConfigTable"), ("subscriptionGroup", "subscriptionGroupTable")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({table: {}, "dataVersion": {"counter": counter}}))
+    settings = Settings(tmp_path)
+    for number in range(3):
+        settings.create_topic(f"T{number}", 1)
+        settings.ensure_group(f"g{number}")
+        settings.commit_offset(f"g{number}", "T", 0, number)
+        settings.save()
+    saved = Settings(tmp_path)
+    assert sorted(saved.topics) == ["T0", "T1", "T2"]
+    assert saved.groups == ["g0", "g1", "g2"]
+    assert saved.committed_offset("g2", "T", 0) == 2
+
+
+def test_a_topic_of_queues_beyond_the_last_can_be_loaded_again(tmp_path: Path) -> None:
+    settings = Settings(tmp_path)
+    settings.ensure_topic("T", 70_001, StoreConfig())
+    settings.save()
+    assert Settings(tmp_path).topics["T"].write_queue_nums == 65_536
+
+
+@pytest.mark.parametrize("count", [65_537, (1 << 31) - 1, 1 << 62])
+def test_a_number_of_queues_that_no_topic_has_is_damage(tmp_path: Path, count: int) -> None:
+    with open_small(tmp_path / "s") as store:
+        store.create_topic("T", 4)
+    file = tmp_path / "s" / "config" / "topics.json"
+    sound, backup = file.read_bytes(), file.with_name("topics.json.bak")
+    file.write_bytes(sound.replace(b'QueueNums":4', b'QueueNums":%d' % count))
+    backup.unlink(missing_ok=True)
+    with pytest.raises(CorruptConfigError):
+        open_small(tmp_path / "s")
+    backup.write_bytes(sound)
+    with open_small(tmp_path / "s") as store:
+        table = pa.table({"topic": ["T"] * 8, "body": [b""] * 8})
+        assert store.put_table(table).messages == 8
 
 
 @pytest.mark.parametrize("place", ["before", "write"])

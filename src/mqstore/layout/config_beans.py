@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeVar
 
 from mqstore.errors import CorruptConfigError
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.fastjson import JsonValue
 
 PERM_PRIORITY: Final = 8
@@ -89,8 +90,9 @@ class DataVersion(Bean):
     state_version: int | None = None
 
     def next(self, now_ms: int) -> DataVersion:
-        """The version of a change made at ``now_ms``."""
-        return replace(self, counter=self.counter + 1, timestamp_ms=now_ms)
+        """The version of a change made at ``now_ms``. Behind the last number that a file can hold comes 0."""
+        counter = 0 if self.counter >= LONG_MAX else self.counter + 1
+        return replace(self, counter=counter, timestamp_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from mqstore.layout.config_beans import (
     TopicConfig,
     expect,
 )
+from mqstore.layout.constants import MAX_QUEUES
 from mqstore.layout.fastjson import JsonValue
 
 __all__ = [
@@ -114,6 +115,15 @@ def _quoted_number(key: str, where: str) -> int:
     return int(key)
 
 
+def _topic(entry: JsonValue, where: str) -> TopicConfig:
+    topic = TopicConfig.from_json(entry, where)
+    # Whoever puts goes through all queues in turn: a number that only damage can have made takes all memory there.
+    if max(topic.read_queue_nums, topic.write_queue_nums) > MAX_QUEUES:
+        counts = f"{topic.read_queue_nums} to read, {topic.write_queue_nums} to write"
+        raise CorruptConfigError(f"too many queues at {where}", expected=f"at most {MAX_QUEUES}", found=counts)
+    return topic
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigs:
     """``topics.json``: the topics by name."""
@@ -128,7 +138,7 @@ class TopicConfigs:
     def decode(cls, data: bytes | str) -> TopicConfigs:
         """Read the file; see the module for what it raises."""
         extra, table = _document(data, cls.TABLE)
-        topics = {str(name): TopicConfig.from_json(entry, f"{cls.TABLE}.{name}") for name, entry in table.items()}
+        topics = {str(name): _topic(entry, f"{cls.TABLE}.{name}") for name, entry in table.items()}
         return cls(topics=topics, data_version=_version(extra) or DataVersion(), extra=extra)
 
     def encode(self) -> bytes:

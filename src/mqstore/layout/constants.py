@@ -73,6 +73,9 @@ INT_MAX: Final = 0x7FFFFFFF
 LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
 LONG_MIN: Final = -LONG_MAX - 1
 
+MAX_QUEUES: Final = 65_536
+"""How many queues a topic can have here; a broker sets no limit of its own."""
+
 # --- topics and groups ----------------------------------------------------------------------------
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"

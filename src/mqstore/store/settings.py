@@ -26,6 +26,7 @@ from mqstore.layout.config_files import (
 from mqstore.layout.constants import (
     DLQ_PREFIX,
     HALF_TOPIC,
+    MAX_QUEUES,
     OP_HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -226,8 +227,10 @@ class Settings:
     def create_topic(self, topic: str, queues: int) -> int:
         """Make ``topic`` known with ``queues`` queues; one that is known gets as many if it has fewer.
 
-        Returns how many it has now.
+        Returns how many it has now. A log made from a table or from Kafka may number its queues higher than the
+        settings can tell: such queues are read, and nothing is put into them in turn.
         """
+        queues = min(queues, MAX_QUEUES)
         with self._guard:
             file = self._topics.get()
             known = file.topics.get(topic) or TopicConfig(topic_name=topic, read_queue_nums=0, write_queue_nums=0)

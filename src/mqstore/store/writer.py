@@ -23,7 +23,7 @@ from mqstore.store.paths import is_legal_topic
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
-MAX_QUEUE_ID = 65_535
+MAX_QUEUE_ID = c.MAX_QUEUES - 1
 """Settings count the queues of a topic; an id beyond this is a mistake that a broker would stumble over."""
 _WITHOUT_OFFSET = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 _HOST_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
