@@ -96,7 +96,7 @@ class AsyncStore:
         self.store = store
         self._writer = writer
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="mqstore-aio")
-        self._closed = False
+        self._closing: Future[None] | None = None
 
     async def put(self, message: Message) -> PutResult:
         """As :meth:`mqstore.Store.put`."""
@@ -152,15 +152,16 @@ class AsyncStore:
         return AsyncConsumer(await _opened(_submit(self._readers, self.store.consumer, group, topic, where, **named)))
 
     async def close(self) -> None:
-        """As :meth:`mqstore.Store.close`, after everything put so far. A second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await _call(self._writer, self.store.close)
-        finally:
+        """As :meth:`mqstore.Store.close`, after everything put so far.
+
+        Cancelling it ends the waiting, not the closing; a further call waits for that and ends as it does.
+        """
+        if self._closing is None:
+            self._closing = _submit(self._writer, self.store.close)
             self._writer.shutdown(wait=False)
             self._readers.shutdown(wait=False)
+        # Not cancelled itself: while it waits for puts at work, it would be taken out of the queue and never come.
+        await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def __aenter__(self) -> AsyncStore:
         return self

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,48 @@ def test_after_closing_everything_says_so(tmp_path: Path) -> None:
         for call in (store.put(Message("t", b"")), store.get("t"), store.consumer("g", "t"), store.flush()):
             with pytest.raises(StoreClosedError):
                 await call
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_goes_on_and_the_next_one_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "s", **WIDE)
+        held = threading.Event()
+        put = store.store.put
+        monkeypatch.setattr(store.store, "put", lambda message: (held.wait(60), put(message))[1])
+        putting = asyncio.create_task(store.put(Message("t", b"x")))
+        await asyncio.sleep(0)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(store.close(), 0.01)
+        again = [asyncio.create_task(store.close()) for _ in range(2)]
+        done, _ = await asyncio.wait(again, timeout=0.05)
+        assert not done
+        again[0].cancel()
+        held.set()
+        assert (await putting).queue_offset == 0
+        await again[1]
+        await (await aio.open(tmp_path / "s", **WIDE)).close()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_close_that_fails_tells_it_to_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        store = await aio.open(tmp_path / "s", **WIDE)
+        close = store.store.close
+
+        def fail() -> None:
+            close()
+            raise StoreIOError("the disk is gone")
+
+        monkeypatch.setattr(store.store, "close", fail)
+        for _ in range(2):
+            with pytest.raises(StoreIOError):
+                await store.close()
 
     asyncio.run(main())
 
