@@ -47,6 +47,36 @@ def test_put_refuses_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) 
     assert result.exit_code in (1, 2)
 
 
+def test_a_body_is_stored_as_it_came_and_all_else_must_be_text(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    odd = os.fsdecode(b"\xff")
+    assert run("put", store, "t", odd, "-q", "0").exit_code == 0
+    with mqstore.inspect(store) as view:
+        assert view.get("t", 0).messages[0].body == b"\xff"
+    for arguments in (
+        ("put", store, odd, "x"),
+        ("put", store, "t", "x", "--tags", odd),
+        ("put", store, "t", "x", "-p", f"a={odd}"),
+        ("put", store, "t", "x", "-k", odd),
+        ("query", store, "t", "--key", odd),
+        ("export", store, "--output", tmp_path / odd),
+        ("load", odd, "--output", tmp_path / "new"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code in (1, 2), arguments
+    assert findings(store) == []
+
+
+@pytest.mark.parametrize("command", [("put", "{}", "t"), ("kafka", "import", "-", "--output", "{}", "-t", "t")])
+def test_a_closed_standard_input_is_told(tmp_path: Path, command: tuple[str, ...]) -> None:
+    call = [*COMMAND, *(one.format(tmp_path / "new") for one in command)]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *call], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"standard input is closed" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_put_beside_another_writer_says_so(tmp_path: Path) -> None:
     with open_small(tmp_path / "s"):
         result = run("put", tmp_path / "s", "t", "x")

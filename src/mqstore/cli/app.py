@@ -10,7 +10,7 @@ import keyword
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -150,14 +150,33 @@ def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]
 def _run(run: Callable[..., int], arguments: dict[str, Any], exit_on_error: int) -> int:
     """Call ``run``; what goes wrong is told, and its exit code returned."""
     output = make_output(arguments.get("format", Format.text))
+    not_text = _not_text(arguments)
     try:
+        if not_text is not None and arguments.get("master") is not None:
+            raise not_text  # Spark takes nothing else, not even in paths, and says so in pages
         return run(**arguments)
+    except UnicodeEncodeError:
+        if not_text is None:
+            raise
+        output.error(not_text)
+        return EXIT_USAGE
     except errors.MqstoreError as error:
         output.error(error)
         return EXIT_USAGE if isinstance(error, errors.UsageError) else exit_on_error
     except MemoryError:
         output.error(errors.StoreIOError("not enough memory", hint="raise the limit (ulimit -v), or ask for less"))
         return exit_on_error
+
+
+def _not_text(arguments: Mapping[str, Any]) -> errors.UsageError | None:
+    """The error for an argument whose bytes are no text; a path may be such, and what is stored as it came."""
+    for value in arguments.values():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            try:
+                str(one).encode()
+            except UnicodeEncodeError:
+                return errors.UsageError("an argument is not text", expected="UTF-8", found=ascii(str(one))[:80])
+    return None
 
 
 def _silence_stdout() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -49,6 +50,14 @@ BeginOption = Annotated[
     str | None, typer.Option("--begin", "-b", help="Stored at or after: ms, or yyyy-MM-dd#HH:mm:ss[:SSS] in UTC.")
 ]
 EndOption = Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before: as --begin.")]
+
+
+def standard_input() -> BinaryIO:
+    """Standard input, for bytes; UsageError when whoever started us has closed it."""
+    if sys.stdin is None:
+        raise errors.UsageError("standard input is closed", hint="give the input in a pipe or from a file")
+    return sys.stdin.buffer
+
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[#T ](\d\d:\d\d:\d\d)(?:[:.](\d{1,3}))?)?Z?")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mqstore import errors
-from mqstore.cli.options import FormatOption, StorePath
+from mqstore.cli.options import FormatOption, StorePath, standard_input
 from mqstore.cli.output import Format, make_output
 from mqstore.store.config import FlushDiskType, StoreConfig
 from mqstore.store.message import Message
@@ -37,8 +37,9 @@ def run(
     No other process may have the store open for writing. Delayed messages are delivered while one has.
     """
     properties = dict(_pair(text) for text in property_ or ())
-    lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-    bodies: Iterable[bytes] = lines if body is None else [body.encode()]
+    lines = (line.rstrip(b"\r\n") for line in (standard_input() if body is None else ()))
+    # The bytes of the command line, whether they are text or not.
+    bodies: Iterable[bytes] = lines if body is None else [os.fsencode(body)]
     messages = (Message(topic, one, tags, tuple(key or ()), dict(properties), queue, delay_level) for one in bodies)
     config = StoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH, schedule_message_enable=False)
     count = 0

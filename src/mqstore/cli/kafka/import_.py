@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from mqstore import errors
 from mqstore.cli.kafka.filters import parse_codec
-from mqstore.cli.options import FormatOption, parse_path
+from mqstore.cli.options import FormatOption, parse_path, standard_input
 from mqstore.cli.output import Format, make_output
 
 
@@ -43,7 +42,7 @@ def run(
 
     settings = {"compression_type": parse_codec(codec).name.lower()}
     try:
-        file = sys.stdin.buffer if str(source) == "-" else source.open("rb")
+        file = standard_input() if str(source) == "-" else source.open("rb")
     except OSError as error:
         raise errors.from_os_error(error, "open", source) from error
     with file:
