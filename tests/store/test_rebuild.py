@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import subprocess
@@ -16,7 +17,10 @@ import mqstore
 from cli.test_commands import run
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
 from mqstore.files.lock import StoreLock
+from mqstore.files.pool import FilePool
+from mqstore.layout.queue_unit import QueueUnit, encode_unit
 from mqstore.store import rebuild as rebuilding
+from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.rebuild import rebuild, truncate
 from store.support import (
     SMALL,
@@ -260,6 +264,38 @@ def test_a_false_place_costs_one_message_at_most(store: Path, number: int, bit: 
     assert set(found) <= {body_of(one) for one in range(COUNT)}
     with open_small(store) as again:
         assert again.put(Message("T", b"later", queue_id=0)).queue_offset in (COUNT - 1, COUNT, COUNT + 1, COUNT + 2)
+
+
+@pytest.mark.parametrize("bit", [0, 2, 5, 6])
+@pytest.mark.parametrize("number", [0, 1, 2, 50])
+def test_a_false_place_further_on_costs_one_message_more_where_others_give_it_room(
+    tmp_path: Path, number: int, bit: int
+) -> None:
+    """What comes behind it in the log is put where it belongs, into the gap that the false place has made."""
+    store, count = tmp_path / "s", 100
+    with open_small(store, mapped_file_size_commit_log=1 << 17) as opened:
+        for one in range(count):
+            opened.put_batch([Message("other", b"x" * 900, queue_id=0), Message("T", body_of(one), queue_id=0)])
+    starts = record_starts(store)[1::2]
+    file = log_file(store)
+    overwrite(file, starts[number] + 27, bytes([file.read_bytes()[starts[number] + 27] ^ 1 << bit]))
+    result = rebuild(store, None, in_place=True)
+    found = bodies(store)
+    assert result.left_out <= 1
+    assert len(found) >= count - 2
+    assert len([body for body in found if body != body_of(number)]) >= count - 2
+    assert set(found) <= {body_of(one) for one in range(count)}
+
+
+def test_a_first_message_at_a_false_place_gives_way_to_the_second(tmp_path: Path) -> None:
+    """Also when they come one by one, as large ones do."""
+    pool = FilePool(writable=True)
+    with contextlib.closing(pool):
+        queue = ConsumeQueue("T", 0, tmp_path / "0", pool, 2000)
+        units = [encode_unit(QueueUnit(number * 200, 200, 0)) for number in range(5)]
+        assert [queue.put(place, unit) for place, unit in zip([64, 1, 2, 3, 4], units, strict=True)] == [True] * 5
+        assert (queue.min_offset, queue.max_offset, queue.left_out) == (1, 5, 1)
+        assert queue.units(1, 4) == b"".join(units[1:])
 
 
 def test_a_rebuild_that_fails_leaves_nothing_behind(store: Path, tmp_path: Path) -> None:

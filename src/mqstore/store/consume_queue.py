@@ -49,6 +49,7 @@ class ConsumeQueue(QueueReader):
         self.max_offset = 0
         self.left_out = 0
         self.compare_before_write = False
+        self._gap = (0, 0)  # places that were filled, as their messages seemed to be missing from the log
         self._end_of_last: int | None = None  # where the last message's record ends, as far as this process put it
         self.list_anew()
 
@@ -85,6 +86,8 @@ class ConsumeQueue(QueueReader):
             DiskFullError, StoreIOError: nothing of what the queue showed before has changed, unless it had to be taken
                 back: then it is empty. Call again with the same units.
         """
+        if self._gap[0] <= first_offset < self._gap[1]:
+            return self._put_into_gap(first_offset, units)
         left_out = 0
         if not self._can_be(first_offset, units):
             taken = self.max_offset - first_offset
@@ -99,6 +102,7 @@ class ConsumeQueue(QueueReader):
         if self.ext is not None:
             units = self._with_addresses(first_offset, units, ext_units)
         begin: int | None = None  # where the queue then begins, if not where it does: expiry may move that meanwhile
+        gap = (self.max_offset, first_offset)
         if first_offset > self.max_offset:
             begin = self._fill(first_offset)
         elif self.max_offset == self.min_offset and not self.inventory.entries:
@@ -108,11 +112,22 @@ class ConsumeQueue(QueueReader):
             self._leave_out(first_offset - left_out, left_out)
         if begin is not None:  # not before: a queue whose units a full disk did not take begins where it did
             self.min_offset = begin
+        elif gap[0] < gap[1] and self.ext is None:
+            self._gap = gap
         end = first_offset + len(units) // QUEUE_UNIT_SIZE
         if end > self.max_offset:
             self.max_offset = end
             self._end_of_last = decode_unit(units, len(units) - QUEUE_UNIT_SIZE).end_offset
         return True
+
+    def _put_into_gap(self, first_offset: int, units: bytes) -> bool:
+        """Put messages that were not missing: the record behind the gap claims a place that is not its own."""
+        fitting = units[: (self._gap[1] - first_offset) * QUEUE_UNIT_SIZE]
+        self._write(first_offset * QUEUE_UNIT_SIZE, fitting)
+        following = first_offset + len(fitting) // QUEUE_UNIT_SIZE
+        self._gap = (following, self._gap[1])
+        rest = units[len(fitting) :]
+        return not rest or self.put(following, rest)
 
     def _can_be(self, first_offset: int, units: bytes) -> bool:
         """Whether the records behind ``units`` can be the messages from ``first_offset`` on."""
@@ -132,12 +147,13 @@ class ConsumeQueue(QueueReader):
         return -taken * MIN_RECORD_SIZE <= decode_unit(units).physical_offset - self._end_of_last
 
     def _outweighs(self, first_offset: int, units: bytes) -> bool:
-        """Whether ``units`` begin before the queue does, and are more messages than it holds.
+        """Whether ``units`` begin before the queue does, and are more messages than it holds, or it holds but one.
 
-        A queue's first record is believed whatever place it claims, as nothing can contradict it yet. When more
-        messages follow in the log and begin at a place before it, it is the one that is wrong.
+        A queue's first record is believed whatever place it claims, as nothing can contradict it yet. When others
+        follow in the log and begin at a place before it, it is the one that is wrong.
         """
-        return first_offset < self.min_offset and self.max_offset - self.min_offset < len(units) // QUEUE_UNIT_SIZE
+        held = self.max_offset - self.min_offset
+        return first_offset < self.min_offset and (held == 1 or held < len(units) // QUEUE_UNIT_SIZE)
 
     def _start_over(self) -> None:
         """Take back all units, as if nothing had been put."""
@@ -146,6 +162,7 @@ class ConsumeQueue(QueueReader):
             for entry in self.inventory.entries:
                 self.remove_file(entry)
         self.min_offset = self.max_offset = 0
+        self._gap = (0, 0)
         self._end_of_last = None
 
     def _leave_out(self, first_offset: int, count: int) -> None:
