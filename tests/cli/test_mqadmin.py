@@ -121,6 +121,10 @@ def test_resetting_a_group_is_told_first_and_done_when_asked(tmp_path: Path) -> 
         assert store.committed_offset("g", "t", 0) == 3
     assert findings(path) == []
     assert run("resetOffsetByTime", path, "-g", "g", "-t", "nosuch", "-s", "now").exit_code == 2
+    before = tree(path)
+    for group in ("../..", "üüü", "g" * 200, ""):
+        assert run("resetOffsetByTime", path, "-g", group, "-t", "t", "-s", "now", "--in-place").exit_code == 2
+    assert tree(path) == before
     assert answer("deleteExpiredCommitLog", path)["files"] == []
 
 

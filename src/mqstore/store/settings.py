@@ -51,6 +51,14 @@ def has_one_queue(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic in _OF_TRANSACTIONS
 
 
+def check_group(group: object) -> None:
+    """Raise UsageError unless ``group`` can be a consumer's: its name stands in those of topics and files."""
+    if not isinstance(group, str) or not group or not is_legal_topic(group) or len(group) > MAX_GROUP_SIZE:
+        raise errors.UsageError(
+            "not a name for a group", expected=f"1 to {MAX_GROUP_SIZE} of A-Z a-z 0-9 _ - % |", found=repr(group)
+        )
+
+
 class _Content(Protocol):
     def encode(self) -> bytes: ...
 
@@ -296,11 +304,7 @@ class Settings:
         Raises:
             UsageError: the name is empty or cannot stand in the names of topics and files.
         """
-        given: object = group
-        if not isinstance(given, str) or not given or not is_legal_topic(given) or len(given) > MAX_GROUP_SIZE:
-            raise errors.UsageError(
-                "not a name for a group", expected=f"1 to {MAX_GROUP_SIZE} of A-Z a-z 0-9 _ - % |", found=repr(group)
-            )
+        check_group(group)
         with self._guard:
             file = self._groups.get()
             known = file.groups.get(group)

@@ -16,6 +16,7 @@ from mqstore.cli.output import Format, make_output, time_text
 from mqstore.layout.config_files import SubscriptionGroups, TopicConfigs
 from mqstore.store.config import StoreConfig
 from mqstore.store.opening import open_store
+from mqstore.store.settings import check_group
 from mqstore.store.view import StoreView
 
 
@@ -92,6 +93,7 @@ def reset_offset_by_time(
     format: FormatOption = Format.text,
 ) -> int:
     """Have a group go on, in every queue of a topic, from the first message stored at or after a time."""
+    check_group(group)
     with StoreView(store) as view:
         ends = {queue.queue_id: queue.max_offset for queue in view.queues(topic)}
         when = None if moment == "now" else parse_time(moment, 0)
