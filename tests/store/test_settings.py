@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mqstore import CorruptConfigError, StoreConfig, StoreIOError
+from mqstore import CorruptConfigError, Message, StoreConfig, StoreIOError
 from mqstore.store import settings_file
 from mqstore.store.settings import Settings
 from store.interleaving import Beside, before_setting
@@ -75,6 +75,24 @@ def test_a_number_of_queues_that_no_topic_has_is_damage(tmp_path: Path, count: i
     with open_small(tmp_path / "s") as store:
         table = pa.table({"topic": ["T"] * 8, "body": [b""] * 8})
         assert store.put_table(table).messages == 8
+
+
+@pytest.mark.parametrize("offset", [-1, -5, -(1 << 63)])
+def test_an_offset_below_0_is_that_of_the_first_message(tmp_path: Path, offset: int) -> None:
+    with open_small(tmp_path / "s") as store:
+        for number in range(3):
+            store.put(Message("T", b"%d" % number, queue_id=0))
+        store.wait_dispatched()
+        store.commit_offset("g", "T", 0, 2)
+    for name, key in (("consumerOffset", "T@g"), ("delayOffset", "1")):
+        table = {key: {"0": offset} if name == "consumerOffset" else offset}
+        (tmp_path / "s" / "config" / f"{name}.json").write_text(json.dumps({"offsetTable": table}))
+    assert Settings(tmp_path / "s" / "config").delay_offsets == {1: 0}
+    with open_small(tmp_path / "s") as store:
+        assert [(one.consumer_offset, one.lag) for one in store.progress()] == [(0, 3)]
+        with store.consumer("g", "T", timeout_s=0.1) as consumer:
+            assert [message.body for message in consumer] == [b"0", b"1", b"2"]
+            assert consumer.lost == 0
 
 
 @pytest.mark.parametrize("place", ["before", "write"])

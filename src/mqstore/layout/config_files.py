@@ -99,13 +99,16 @@ def _beans(table: Mapping[str, Bean]) -> JsonValue:
 
 
 def _offsets(value: JsonValue, where: str) -> dict[int, int]:
-    """A map from queue id or delay level to an offset; its keys may stand in quotes."""
+    """A map from queue id or delay level to an offset; its keys may stand in quotes.
+
+    An offset below 0 is none and counts as 0: from the first message on none is passed over.
+    """
     found: dict[int, int] = {}
     for key, offset in expect(value, dict, where).items():
         number = key if isinstance(key, int) else _quoted_number(key, where)
         if number in found or number < 0:
             raise CorruptConfigError(f"settings hold a wrong number at {where}", found=key)
-        found[number] = expect(offset, int, f"{where}.{key}")
+        found[number] = max(0, expect(offset, int, f"{where}.{key}"))
     return found
 
 
@@ -218,7 +221,7 @@ class ConsumerOffsets:
         if (lmq_table := extra.pop(cls.LMQ_TABLE, None)) is not None:
             entries = expect(lmq_table, dict, cls.LMQ_TABLE)
             lmq_offsets = {
-                _checked_key(key, cls.LMQ_TABLE): expect(value, int, f"{cls.LMQ_TABLE}.{key}")
+                _checked_key(key, cls.LMQ_TABLE): max(0, expect(value, int, f"{cls.LMQ_TABLE}.{key}"))
                 for key, value in entries.items()
             }
         return cls(offsets=offsets, lmq_offsets=lmq_offsets, data_version=_version(extra), extra=extra)
