@@ -71,9 +71,10 @@ def test_a_damaged_note_is_named_and_the_store_opens_without_it(sound: Path, nam
 
 
 @pytest.mark.parametrize("content", [*DEEP.values(), *NO_NOTE.values()], ids=lambda value: str(value[:24]))
-def test_a_damaged_note_of_dispatch_costs_time_only(sound: Path, content: bytes) -> None:
+def test_a_damaged_note_of_dispatch_or_progress_costs_time_only(sound: Path, content: bytes) -> None:
     (sound / "mqstore-dispatch.json").write_bytes(content)
     (sound / "mqstore-scan.json").write_bytes(content)
+    (sound / "mqstore-progress.json").write_bytes(content)
     with open_small(sound) as store:
         assert store.max_offset("T", 0) == 3
     assert findings(sound) == []

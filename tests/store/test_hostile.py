@@ -61,7 +61,7 @@ PLACES = [
     "checkpoint", "mqstore-dispatch.json", "abort", "lock", "commitlog/00000000000000000000",
     "commitlog/00000000000000004096", "consumequeue/T/0/00000000000000000000", "config/topics.json",
     "config/consumerOffset.json", "index", "commitlog", "consumequeue", "config", "consumequeue/T", "consumequeue/T/0",
-    "newest index file",
+    "newest index file", "mqstore-progress.json",
 ]  # fmt: skip
 KINDS = [
     write_pipe,
@@ -129,6 +129,7 @@ def test_a_record_leads_nowhere_outside_the_store(store: Path, tmp_path: Path, t
     assert {path.name for path in tmp_path.iterdir()} <= {"store", "rebuilt"}
     assert {path.name for path in store.iterdir()} == {
         "commitlog", "consumequeue", "index", "config", "checkpoint", "lock", "mqstore-dispatch.json",
+        "mqstore-progress.json",
     }  # fmt: skip
     assert bodies(store)[:COUNT] == [body_of(number) for number in range(COUNT)]
 

@@ -1,13 +1,16 @@
-"""The two notes a store keeps on how far its files are known to be good.
+"""The notes a store keeps on how far its files are known to be good.
 
 ``checkpoint`` is RocketMQ's own (docs/format/checkpoint.md), written so that a real broker recovers right.
 ``mqstore-dispatch.json`` is ours: the log offset up to which every queue and the index were complete and on the device.
 Both are hints. Recovery checks what they say against the files and does without them when they are missing or wrong.
+``mqstore-progress.json`` says how far the log went when progress was saved, so that a log that has lost its end on the
+border of a record, where no damage tells of it, is known to have lost it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,9 @@ from mqstore.store.index_reader import Geometry
 
 _VERSION = 1
 _MAX_SIZE = 1 << 40
+_UNREADABLE = (
+    errors.MqstoreError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -155,8 +161,52 @@ def load_dispatch_checkpoint(path: Path) -> DispatchCheckpoint | None:
     try:
         data = read_whole(path, "note of dispatch")
         return None if data is None else DispatchCheckpoint.from_json(data)
-    except (errors.MqstoreError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError):
+    except _UNREADABLE:
         return None
+
+
+class ProgressNote:
+    """How far the log went, and was on the device, when progress was saved: a log that ends before has lost its end.
+
+    One that cannot be made sense of is beyond every log: doubt costs time, and trust could cost messages. Without one
+    nothing is said, as in a store that no version with notes of this kind has run, or a broker alone.
+
+    Attributes:
+        log_offset: what it says.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.log_offset = _load_progress_note(path)
+
+    def reach(self, log_offset: int) -> None:
+        """Before progress is saved: the log is on the device up to ``log_offset``."""
+        if log_offset > self.log_offset:
+            self._put(log_offset)
+
+    def settle(self, log_end: int) -> None:
+        """Progress has been brought back to a log that ends at ``log_end``."""
+        if log_end < self.log_offset:
+            self._put(log_end)
+
+    def _put(self, log_offset: int) -> None:
+        content = {"version": _VERSION, "logOffset": log_offset}
+        content["crc32"] = _checksum(content)
+        durable.replace_file(self._path, json.dumps(content).encode())
+        self.log_offset = log_offset
+
+
+def _load_progress_note(path: Path) -> int:
+    try:
+        data = read_whole(path, "note of progress")
+        if data is None:
+            return 0
+        content = json.loads(data)
+        if content.pop("crc32") != _checksum(content) or content["version"] != _VERSION:
+            raise ValueError("not as it was written")
+        return _count(content["logOffset"])
+    except _UNREADABLE:
+        return sys.maxsize
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

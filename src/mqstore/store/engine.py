@@ -27,7 +27,7 @@ from mqstore.files.write_buffer import BufferPool
 from mqstore.layout import delay
 from mqstore.layout.constants import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.status import PutMessageStatus
-from mqstore.store.checkpoint import FileSizes
+from mqstore.store.checkpoint import FileSizes, ProgressNote
 from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
 from mqstore.store.committing import CommitService
 from mqstore.store.config import FlushDiskType, StoreConfig
@@ -165,6 +165,7 @@ class Engine:
         self.sizes: FileSizes = resolve_sizes(self.paths, config)
         self.settings = Settings(self.paths.config)
         self.settings.load()
+        self._progress_note = ProgressNote(self.paths.progress_note)
         self.pool = FilePool()
         held.callback(self.pool.close)
         self._queue_pool = FilePool(writable=True)
@@ -281,6 +282,8 @@ class Engine:
         if mode_of(self.paths.progress_in_doubt):
             take_back_progress(self.settings, self.queues, self.log, self.log_units)
             self.save_settings()
+            # Else every start doubted anew, until the log has grown to where it had been.
+            self._progress_note.settle(self.commit_log.end_offset)
             durable.remove_file(self.paths.progress_in_doubt)
             self.paths.sync()
 
@@ -349,7 +352,8 @@ class Engine:
 
     def save_settings(self) -> None:
         """Write changed settings, after the log whose messages the progress in them speaks of."""
-        self.settings.save(before=self.commit_log.sync)
+        # The note in front of the progress: a log that has lost its end since must not be believed to have it all.
+        self.settings.save(before=lambda: self._progress_note.reach(self.commit_log.sync()))
 
     def _write_back_round(self, thorough: bool) -> None:
         """What is due now and then: settings, queues, and with ``thorough`` the notes."""

@@ -100,6 +100,11 @@ class StorePaths:
         return self.root / "mqstore-scan.json"
 
     @property
+    def progress_note(self) -> Path:
+        """Our note of how far the log went when progress was saved."""
+        return self.root / "mqstore-progress.json"
+
+    @property
     def progress_in_doubt(self) -> Path:
         """Exists while notes of progress may claim more than the log holds, since its end was cut off."""
         return self.root / "mqstore-progress-in-doubt"

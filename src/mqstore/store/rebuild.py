@@ -191,7 +191,8 @@ def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
     """
     copying.copy_tree(paths.config, stage.config)
     save_multi_dispatch(stage.root, find_multi_dispatch(paths))
-    for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt):
+    # The note of progress behind the progress: it may be of later then, and not of before.
+    for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt, paths.progress_note):
         if mode_of(path):
             copying.copy_file(path, stage.root / path.name)
     if mode_of(stage.abort):

@@ -109,7 +109,8 @@ class Recovery:
     def _is_noted_beyond(self, end: int) -> bool:
         """Whether the log once went further, by a note that is no more trusted for that."""
         note = notes.load_dispatch_checkpoint(self._paths.dispatch_checkpoint)
-        return note is not None and note.log_offset > end
+        noted = 0 if note is None else note.log_offset
+        return max(noted, notes.ProgressNote(self._paths.progress_note).log_offset) > end
 
     def _doubt_progress(self) -> None:
         """What was done last may be gone with the log's end; this stays known when the start is broken off."""
