@@ -450,3 +450,38 @@ def test_an_index_file_that_is_missing_does_not_keep_others(tmp_path: Path) -> N
         assert left == files[-len(left) - 1 :][:-2] + files[-1:]
         with pytest.raises(mqstore.StoreIOError):  # what it held has not expired: "none" would be no answer
             store.query("t", "k7")
+
+
+def test_units_are_on_the_device_before_the_records_go_that_they_alone_then_tell_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    remove_file = durable.remove_file
+
+    def removed(path: Path) -> None:
+        happened.append(f"removed from {path.parent.name}")
+        remove_file(path)
+
+    with open_small(tmp_path / "s", flush_interval_consume_queue=3_600_000) as store:
+        put_many(store, 60)
+        store._engine.commit_log.sync()
+        queue = store._engine.queues.find("t", 0)
+        assert queue is not None
+        sync = queue.sync
+        monkeypatch.setattr(queue, "sync", lambda: (happened.append("synced"), sync()))
+        monkeypatch.setattr(durable, "remove_file", removed)
+        assert store.expire(FAR_MS).removed
+        assert "synced" in happened[: happened.index("removed from commitlog")]
+
+
+def test_a_full_disk_that_keeps_units_from_the_device_does_not_keep_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise DiskFullError("no space left")
+
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 60)
+        store._engine.commit_log.sync()
+        monkeypatch.setattr(store._engine.expiry, "_sync_queues", full)
+        assert store.expire(FAR_MS).removed

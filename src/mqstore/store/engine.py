@@ -274,6 +274,7 @@ class Engine:
             self.queues,
             self.index,
             self.dispatcher,
+            self._write_back.sync_queues,
         )
 
     def _correct_progress(self) -> None:

@@ -7,6 +7,7 @@ Whole files only, oldest first, never the newest. Retention does not ask whether
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import os
 import threading
@@ -73,6 +74,7 @@ class Expiry:
         queues: QueueTable,
         index: IndexWriter | None,
         dispatcher: Dispatcher,
+        sync_queues: Callable[[], None],
         measure: Callable[[Path], float] = used_ratio,
     ) -> None:
         self._directories = directories
@@ -84,6 +86,7 @@ class Expiry:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
+        self._sync_queues = sync_queues
         self._measure = measure
         self._guard = threading.Lock()
         self._followed_to = log.min_offset  # recovery has brought everything there
@@ -158,16 +161,27 @@ class Expiry:
         self._log.refresh()
         removed: list[Path] = []
         entries = [one for one in self._log.inventory.entries if one.start + one.length <= self._safe_end()]
+        old = list(itertools.takewhile(lambda one: forced or self._is_old(one, now_ms), entries))
+        if old:
+            self._secure_queues()
         try:
-            for entry in entries[: self._config.delete_file_batch_max]:
-                if not forced and not self._is_old(entry, now_ms):
-                    break
+            for entry in old[: self._config.delete_file_batch_max]:
                 self._log.remove_file(entry.path)
                 removed.append(entry.path)
         finally:
             if removed:
                 self._log.refresh()
         return removed
+
+    def _secure_queues(self) -> None:
+        """Have all units on the device: when the records are gone, they alone tell where a queue ends.
+
+        A queue that ended earlier after a power failure would give its numbers a second time.
+        """
+        try:
+            self._sync_queues()
+        except errors.DiskFullError as error:  # and what is to be removed is what makes room
+            _log.warning("removing log files although the queues could not be synced: %s", error)
 
     def _safe_end(self) -> int:
         """Files that reach beyond this stay: the newest, and what is not dispatched or not synced yet."""
