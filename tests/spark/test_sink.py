@@ -144,7 +144,7 @@ def test_a_table(spark: SparkSession, tmp_path: Path) -> None:
         (
             {},
             frame.withColumn("price", frame["queueId"]),
-            r"no column price.*expected bornTimestamp, .*drop\('price'\)",
+            r"no column price.*drop\('price'\).*expected bornTimestamp, ",
         ),
         ({}, frame.withColumn("storeTimestamp", frame["bornTimestamp"]), "gives its messages their times itself"),
         ({"jobid2": "x"}, frame, "did you mean jobId"),
