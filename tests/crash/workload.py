@@ -122,8 +122,10 @@ class Workload:
                 self.promises.committed["orders", queue.queue_id] = offset
 
     def _expire(self) -> None:
-        self.promises.expired_to = self.store.log_end - self.store.log_end % 4096
-        self.store.expire(FAR_MS)
+        before, end = self.promises.expired_to, self.store.log_end
+        self.promises.expired_to = end - end % 4096 + 4096  # a message that is delivered meanwhile may begin a file
+        report = self.store.expire(FAR_MS)
+        self.promises.expired_to = max(before, report.min_physical_offset)
 
     def _flush(self) -> None:
         self.store.flush()
