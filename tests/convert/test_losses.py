@@ -192,7 +192,8 @@ def test_memory_does_not_depend_on_how_well_a_log_is_compressed(
         tracemalloc.stop()
     assert report.records == 24_000
     assert report.total_losses()[Loss.BATCHES] == 24
-    assert peak < 16 << 20  # one batch as bytes and as records, and a megabyte; all are 24 MB and more
+    # One batch as bytes and as records, and a megabyte; all are 24 MB and more. Plain Python takes a little more.
+    assert peak < (12 if kernels.NAME == "native" else 16) << 20
 
 
 def test_a_topic_that_is_not_there_and_an_output_inside_the_source(tmp_path: Path) -> None:
