@@ -24,6 +24,7 @@ from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
 from mqstore.spark.telling import telling
+from mqstore.spark.worker import settle
 
 StreamOffsets = dict[str, dict[str, int]]
 """By topic and number of the partition, as Spark's own Kafka source notes them in a checkpoint."""
@@ -66,6 +67,7 @@ class _SplitReader:
         """The records of one split as Arrow record batches."""
         if partition.value is None:  # what Spark makes of an empty plan
             return
+        settle()
         with telling():
             yield from read_split(partition.value, self.options, self.columns)
 

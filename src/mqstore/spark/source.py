@@ -24,6 +24,7 @@ from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader
 from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
 from mqstore.spark.telling import telling
+from mqstore.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -100,6 +101,7 @@ class Reader(DataSourceReader):
         """The rows of one part as Arrow record batches."""
         if partition.value is None:  # what Spark makes of an empty plan
             return
+        settle()
         with telling():
             yield from self._table.read(partition.value)
 

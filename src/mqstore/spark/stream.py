@@ -26,6 +26,7 @@ from mqstore.spark.selection import Selection
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_offsets import JsonOffsets, from_json, to_json
 from mqstore.spark.telling import telling
+from mqstore.spark.worker import settle
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -127,6 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if split is None:  # what Spark makes of an empty plan
             return
         selection = Selection(where=self.options.where)
+        settle()
         with telling():
             for chunk in read_queue_split(split, SplitPolicy.of(self.options)):
                 yield from select_batches(chunk, self.columns, selection, split.store.broker_name)

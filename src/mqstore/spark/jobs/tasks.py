@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqstore.errors import MqstoreError
+from mqstore.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,6 +128,7 @@ class _Mapper:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
+        settle()
         for batch in batches:
             for number in batch["id"].to_pylist():
                 result = pickle.dumps(self._call(self._items[number]))

@@ -1,0 +1,56 @@
+"""What is done once in every Python worker of Spark."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import Any
+
+from mqstore.spark import worker
+from mqstore.spark.jobs.tasks import run_tasks
+
+WRITE_TO_NOBODY = """
+import os, sys
+from pyspark import TaskContext
+from mqstore.spark import worker
+if sys.argv[1] == "task":
+    TaskContext._setTaskContext(TaskContext())
+worker._settle_once()
+reader, writer = os.pipe()
+os.close(reader)
+try:
+    os.write(writer, b"good-bye")
+finally:
+    print("goes on", flush=True)
+"""
+
+
+def _write_to_nobody(when: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WRITE_TO_NOBODY, when], check=False, capture_output=True, text=True)
+
+
+def test_what_a_worker_has_loaded_is_out_of_the_collectors_sight(spark: Any) -> None:
+    frozen = run_tasks(spark, lambda _: gc.get_freeze_count(), [1, 2, 3])
+    assert all(count > 10_000 for count in frozen)
+    assert gc.get_freeze_count() == 0
+
+
+def test_nothing_is_done_outside_of_a_task() -> None:
+    worker.settle()
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_worker_without_work_goes_in_silence_when_its_socket_is_closed() -> None:
+    done = _write_to_nobody("idle")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_in_a_task_writing_to_nobody_is_an_error_as_ever() -> None:
+    done = _write_to_nobody("task")
+    assert done.stdout == "goes on\n"
+    assert "BrokenPipeError" in done.stderr
+
+
+def test_workers_are_spoken_to_through_unix_sockets(spark: Any) -> None:
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
