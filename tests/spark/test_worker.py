@@ -36,7 +36,7 @@ def test_what_a_worker_has_loaded_is_out_of_the_collectors_sight(spark: Any) -> 
     assert gc.get_freeze_count() == 0
 
 
-def test_nothing_is_done_outside_of_a_task() -> None:
+def test_nothing_is_done_outside_of_workers() -> None:
     worker.settle()
     assert gc.get_freeze_count() == 0
 

@@ -40,6 +40,7 @@ class KafkaLogSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's own Kafka source; headers with ``includeHeaders``."""
+        settle()
         with telling():
             # Whether it is going to be a stream is not known yet, nor does the schema depend on it.
             header = self.options.get("includeHeaders", "false").strip().lower() == "true"
@@ -47,11 +48,13 @@ class KafkaLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch."""
+        settle()
         with telling():
             return BatchReader(KafkaReadOptions.parse(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of a stream."""
+        settle()
         with telling():
             return StreamReader(KafkaReadOptions.parse(self.options, streaming=True), _columns(schema))
 

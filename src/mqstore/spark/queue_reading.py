@@ -151,24 +151,21 @@ class _SplitReader:
         runs = _runs(wanted)
         buffer: Any = mmap.mmap(-1, int(wanted.ends.max()) - base) if len(runs) > 1 else b""
         tables = []
-        kept = []
-        for first, stop in runs:
-            run = wanted.part(first, stop)
-            begin, end = int(run.begins[0]), int(run.ends.max())
-            data = self._log.read(begin, end - begin)
+        kept: Numbers = np.ones(len(wanted.begins), bool)
+        for run in runs:
+            data = self._log.read(run.begin, run.end - run.begin)
             if data is None:  # removed a moment ago
-                self._note_lost(run)
+                self._note_lost(wanted.part(run.first, run.stop))
+                kept[run.first : run.stop] = False
                 continue
             if len(runs) == 1:
                 buffer = data
             else:
                 # Pages between the runs are never touched, so they take no memory.
-                buffer[begin - base : end - base] = data
-            kept.append(run)
-            tables += _scan(buffer, base, run, self._policy.check_crc)
-        if kept:
-            sought = Wanted(*(np.concatenate(column) for column in zip(*kept, strict=True)))
-            yield from self._choose(buffer, base, tables, sought)
+                buffer[run.begin - base : run.end - base] = data
+            tables += _scan(buffer, base, run, wanted.begins, self._policy.check_crc)
+        if kept.any():
+            yield from self._choose(buffer, base, tables, wanted.where(kept))
 
     def _inside(self, wanted: Wanted, file_end: int) -> Wanted:
         """The records that can lie in the file; units that claim anything else are damaged."""
@@ -238,28 +235,45 @@ def _windows(wanted: Wanted) -> Iterator[Wanted]:
         first = stop
 
 
-def _runs(wanted: Wanted) -> list[tuple[int, int]]:
-    """Numbers [first, stop) of records that are read in one go."""
+class _Run(NamedTuple):
+    """Wanted records number ``first`` to ``stop``, which lie in [begin, end) and are read in one go."""
+
+    first: int
+    stop: int
+    begin: int
+    end: int
+
+
+def _runs(wanted: Wanted) -> list[_Run]:
+    """The records in groups that lie close together."""
     gaps = wanted.begins[1:] - wanted.ends[:-1]
-    borders = [0, *(np.flatnonzero(gaps > GAP_BYTES) + 1).tolist(), len(wanted.begins)]
-    return list(itertools.pairwise(borders))
+    firsts: Numbers = np.concatenate([[0], np.flatnonzero(gaps > GAP_BYTES) + 1])
+    columns = (
+        firsts,
+        np.append(firsts[1:], len(wanted.begins)),
+        wanted.begins[firsts],
+        np.maximum.reduceat(wanted.ends, firsts),
+    )
+    return [_Run(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _scan(buffer: Any, base: int, run: Wanted, check_crc: bool) -> list[LogColumns]:
+def _scan(buffer: Any, base: int, run: _Run, wanted_begins: Numbers, check_crc: bool) -> list[LogColumns]:
     """The records of one run; behind what is no record it goes on at the next that is wanted."""
     tables = []
-    position, end = int(run.begins[0]) - base, int(run.ends.max()) - base
+    position, end = run.begin - base, run.end - base
     while position < end:
-        most = max(1, min(1 << 16, (end - position) // _LEAST_RECORD))
+        # A table is made for the most rows, and most runs are of one record.
+        most = 1 if run.stop - run.first == 1 else max(1, min(1 << 16, (end - position) // _LEAST_RECORD))
         columns = kernels.scan(buffer, position, end, base, max_records=most, check_crc=check_crc)
         if columns.count:
             tables.append(columns)
         position = columns.next_position
         if columns.stop is not Stop.FULL and position < end:
-            following = int(np.searchsorted(run.begins, base + position, side="right"))
-            if following == len(run.begins):
+            begins = wanted_begins[run.first : run.stop]
+            following = int(np.searchsorted(begins, base + position, side="right"))
+            if following == len(begins):
                 break
-            position = int(run.begins[following]) - base
+            position = int(begins[following]) - base
     return tables
 
 
@@ -268,9 +282,17 @@ def _joined(tables: list[LogColumns], base: int) -> LogColumns:
     if len(tables) == 1:
         return tables[0]
     wide, narrow = [np.empty((_WIDE, 0), np.int64)], [np.empty((_NARROW, 0), np.int32)]
-    for table in tables:
-        wide.append(_wide(table))
-        narrow.append(_narrow(table))
+    for capacity, group in itertools.groupby(tables, lambda table: table.capacity if table.count == 1 else 0):
+        if not capacity:
+            for table in group:
+                wide.append(_wide(table))
+                narrow.append(_narrow(table))
+            continue
+        # Tables of one row may be many, so these are taken together.
+        shape = [("wide", np.int64, (_WIDE, capacity)), ("narrow", np.int32, (_NARROW, capacity))]
+        rows: Numbers = np.frombuffer(b"".join(table.arena for table in group), shape)
+        wide.append(rows["wide"][:, :, 0].T)
+        narrow.append(rows["narrow"][:, :, 0].T)
     return _table(np.concatenate(wide, axis=1), np.concatenate(narrow, axis=1), base)
 
 

@@ -49,6 +49,7 @@ class RocketmqSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the view that the options name, or those of option ``columns``."""
+        settle()
         with telling():
             options = parse_either(self.options)
             view = _view(options.view)
@@ -60,6 +61,7 @@ class RocketmqSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``, which may be the user's own choice of them."""
+        settle()
         with telling():
             options = ReadOptions.parse(self.options)
             view = _view(options.view)
@@ -69,6 +71,7 @@ class RocketmqSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of a stream of messages."""
+        settle()
         with telling():
             options = ReadOptions.parse(self.options, streaming=True)
             if options.view != "messages":

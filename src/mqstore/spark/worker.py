@@ -6,7 +6,11 @@ import functools
 import gc
 import os
 import signal
+import sys
 import threading
+from typing import Final
+
+_WORKERS: Final = ("pyspark.daemon", "pyspark.worker")
 
 
 def settle() -> None:
@@ -18,9 +22,8 @@ def settle() -> None:
     A worker without work is told to go after a minute, by closing its socket. Where that is a Unix socket the worker
     would print that it cannot say good-bye.
     """
-    from pyspark import TaskContext
-
-    if TaskContext.get() is not None:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name in _WORKERS:
         _settle_once()
 
 

@@ -321,6 +321,10 @@ class LogReader:
         self._known_end = position
         return position
 
+    def trust_to(self, physical_offset: int) -> None:
+        """Take the log for sound up to the end of a record: :meth:`end_offset` looks from there on."""
+        self._known_end = physical_offset
+
     def _end_from(self, position: int) -> int:
         """Walk forward from ``position``, the end of some sound record or the start of a file."""
         while (entry := self._inventory.find(position)) is not None:

@@ -15,20 +15,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mqstore import errors, kernels
+from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
+from mqstore.findings import Finding
 from mqstore.kernels.api import QueueRun
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
 from mqstore.layout.index import IndexHeader
-from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, key_counts, runs_of
+from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
 from mqstore.spark.tables import ENTRY
+from mqstore.store.check import check_small_files
 from mqstore.store.index_header import slots_misfit
 from mqstore.store.index_reader import Geometry
 from mqstore.store.log_reader import Chunk
 from mqstore.store.paths import StorePaths, is_directory_name
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.view import StoreView
 
 _FAILING: Final = SplitPolicy(fail_on_data_loss=False)
 _SKIPPING: Final = SplitPolicy(OnCorruptRecord.SKIP, fail_on_data_loss=False)
@@ -72,9 +76,12 @@ def audit_split(work: SplitWork, split: Split) -> SplitAudit:
 
 def _audit_split(work: SplitWork, split: Split, policy: SplitPolicy) -> SplitAudit:
     result = SplitAudit()
+    seen = 0
 
     def look(chunk: Chunk) -> None:
-        result.key_sum = (result.key_sum + _key_sum(chunk, work.index_begin)) % (1 << 64)
+        nonlocal seen
+        count, seen = result.found.keys - seen, result.found.keys
+        result.key_sum = (result.key_sum + _key_sum(chunk, count, work.index_begin)) % (1 << 64)
 
     pool = FilePool()
     readers: dict[QueueKey, QueueReader] = {}
@@ -111,9 +118,8 @@ def _wrong_units(queue: QueueReader, run: QueueRun) -> int:
     return wrong
 
 
-def _key_sum(chunk: Chunk, begin: int) -> int:
-    """The keys of a chunk as an index file would hold them, from the record behind ``begin`` on."""
-    count = int(key_counts(chunk).sum())
+def _key_sum(chunk: Chunk, count: int, begin: int) -> int:
+    """The ``count`` keys of a chunk as an index file would hold them, from the record behind ``begin`` on."""
     if not count:
         return 0
     file = bytearray(layout.file_size(1, count + 1))
@@ -128,6 +134,35 @@ def _sum(entries: Any) -> int:
     for shift, odd in ((30, _ODD[1]), (27, _ODD[2])):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(odd)
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+# -- what is no part of the log
+
+
+class GlanceWork(NamedTuple):
+    """A store whose log's end and small files are looked at."""
+
+    path: Path
+
+
+class Glance(NamedTuple):
+    """Whether a check would find something there, and where the log ends."""
+
+    odd: bool
+    log_end: int
+
+
+def _glance(work: GlanceWork) -> Glance:
+    """Whether something is odd in the list of log files, behind the log's end, or in the small files.
+
+    Finding the end takes going through the last files of the log, hence in a task.
+    """
+    with StoreView(work.path) as view:
+        small: list[Finding] = []
+        check_small_files(view, small.append)
+        log = view.log
+        odd = small or log.inventory.problems or is_locked(view.paths.lock) or log.is_damaged_at(view.log_end)
+        return Glance(bool(odd), view.log_end)
 
 
 # -- queues
@@ -160,13 +195,12 @@ def queues_are_odd(work: QueuesWork) -> bool:
 
 
 class IndexWork(NamedTuple):
-    """An index file, and between which physical offsets the log holds records: the index's first entry, its end."""
+    """An index file, and the physical offsets of the index's first entry and of the log's begin."""
 
     path: Path
     geometry: Geometry
     index_begin: int
     log_begin: int
-    log_end: int
 
 
 class IndexAudit(NamedTuple):
@@ -202,7 +236,7 @@ def audit_index_file(work: IndexWork) -> IndexAudit:
             total += _sum(entries[(offsets != work.index_begin) & (offsets >= work.log_begin)])
             hashes += entries["keyHash"][offsets == work.index_begin].tolist()
         ends = [_offset_of(data, layout.entry_position(number, slots)) for number in (1, count - 1)]
-        odd = _slots_are_odd(data, work.geometry, header) or ends[1] >= work.log_end
+        odd = _slots_are_odd(data, work.geometry, header)
         return IndexAudit(total % (1 << 64), hashes, ends[0], ends[1], odd)
 
 
@@ -223,3 +257,15 @@ def _slots_are_odd(data: mmap.mmap, geometry: Geometry, header: IndexHeader) -> 
         return odd
     finally:
         view.release()
+
+
+# -- all of them
+
+Part = GlanceWork | IndexWork | Split
+
+
+def audit_part(work: SplitWork, part: Part) -> Glance | IndexAudit | SplitAudit:
+    """Runs in a task: what there is to tell of a part of the store."""
+    if isinstance(part, Split):
+        return audit_split(work, part)
+    return audit_index_file(part) if isinstance(part, IndexWork) else _glance(part)

@@ -11,22 +11,22 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
 from mqstore.files.inventory import ProblemKind
-from mqstore.files.lock import is_locked
 from mqstore.findings import Finding, Severity
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.spark.jobs.audit_parts import (
+    Glance,
+    GlanceWork,
     IndexAudit,
     IndexWork,
     QueuesWork,
     SplitAudit,
     SplitWork,
-    audit_index_file,
-    audit_split,
+    audit_part,
     queues_are_odd,
 )
 from mqstore.spark.jobs.queue_files import QueueRanges, join_ranges
@@ -35,7 +35,7 @@ from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_store_path
-from mqstore.store.check import CheckSummary, check_small_files, check_store
+from mqstore.store.check import CheckSummary, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
@@ -114,18 +114,23 @@ def audit(
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
     with StoreView(path) as view:
         files = _index_files(view)
-        odd = _is_odd_at_a_glance(view) or _headers_are_odd(view, files)
+        odd = _headers_are_odd(view, files)
         begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
-        work = SplitWork(levels, begin)
+        indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
         splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), split_bytes, fail_on_data_loss=False)
-        audits = run_tasks(spark, functools.partial(audit_split, work), splits, on_progress)
-        indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset, view.log_end) for file in files]
-        index = run_tasks(spark, audit_index_file, indexes)
+        # What takes longest comes first, so that no core waits for it at the end.
+        parts = [GlanceWork(path), *indexes, *splits]
+        found: list[Any] = run_tasks(spark, functools.partial(audit_part, SplitWork(levels, begin)), parts, on_progress)
+        glance: Glance = found[0]
+        index: list[IndexAudit] = found[1 : len(indexes) + 1]
+        audits: list[SplitAudit] = found[len(indexes) + 1 :]
         ranges = join_ranges([one.found for one in audits])
-        odd |= ranges is None or any(one.odd for one in audits)
-        odd = odd or _index_is_odd(view, begin, audits, index) or any(_queues(spark, view, ranges or {}))
+        odd |= glance.odd or ranges is None or any(one.odd for one in audits)
+        odd = odd or _index_is_odd(view, begin, audits, index, glance.log_end)
+        odd = odd or any(_queues(spark, view, ranges or {}))
         keys_in_index = sum(file.header.index_count - 1 for file in files)
-        log_bytes = view.log_end - view.min_physical_offset
+        log_bytes = glance.log_end - view.min_physical_offset
+        view.log.trust_to(glance.log_end)
         units_in_queues = sum(queue.count for queue in view.queues())
     clock.note("scan")
     findings, summary = _name(spark, levels, path) if odd else ([], CheckSummary())
@@ -141,15 +146,6 @@ def audit(
         findings=findings,
         seconds=clock.seconds,
         stage_seconds=clock.stages,
-    )
-
-
-def _is_odd_at_a_glance(view: StoreView) -> bool:
-    """Whether a check would find something in the list of log files, behind the log's end, or in the small files."""
-    small: list[Finding] = []
-    check_small_files(view, small.append)
-    return bool(
-        small or view.log.inventory.problems or is_locked(view.paths.lock) or view.log.is_damaged_at(view.log_end)
     )
 
 
@@ -188,12 +184,12 @@ def _headers_are_odd(view: StoreView, files: list[IndexFileReader]) -> bool:
     return False
 
 
-def _index_is_odd(view: StoreView, begin: int, audits: list[SplitAudit], index: list[IndexAudit]) -> bool:
+def _index_is_odd(view: StoreView, begin: int, audits: list[SplitAudit], index: list[IndexAudit], log_end: int) -> bool:
     """Whether the entries are not the keys of the log, in the order of the log."""
     if not index:
         return bool(list(view.paths.index.glob("*")))  # one that is broken; no index at all is no fault
     ends = [offset for one in index for offset in (one.first_offset, one.last_offset) if offset is not None]
-    if any(one.odd for one in index) or ends != sorted(ends):
+    if any(one.odd for one in index) or ends != sorted(ends) or (ends and ends[-1] >= log_end):
         return True
     if sum(one.key_sum for one in audits) % (1 << 64) != sum(one.key_sum for one in index) % (1 << 64):
         return True
@@ -212,6 +208,8 @@ def _queues(spark: SparkSession, view: StoreView, ranges: QueueRanges) -> list[b
         QueuesWork(str(view.path), view.min_physical_offset, listed[first : first + _QUEUES_PER_TASK])
         for first in range(0, len(listed), _QUEUES_PER_TASK)
     ]
+    if len(works) <= 1:  # done sooner than handed to a task
+        return [queues_are_odd(work) for work in works]
     return run_tasks(spark, queues_are_odd, works)
 
 

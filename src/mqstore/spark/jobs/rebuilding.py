@@ -239,6 +239,8 @@ def _note(
 
 def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool) -> RebuildResult:
     with StoreView(target) as view:
+        if ends := [one.end_offset for one in found if one.records]:
+            view.log.trust_to(ends[-1])
         queues = view.queues()
         files = view.index_files()
         keys = sum(file.header.index_count - 1 for file in files)
