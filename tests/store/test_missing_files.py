@@ -8,6 +8,7 @@ import pytest
 
 import mqstore
 from mqstore import CorruptFileError, CorruptRecordError, GetMessageStatus, Message, Store
+from mqstore.files.pool import FilePool
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.queue_reader import QueueReader
 from store.support import body_of, log_file, open_small, queue_file
@@ -153,3 +154,19 @@ def test_delayed_messages_wait_for_a_queue_file_that_is_missing(tmp_path: Path) 
         assert store._engine.settings.delay_offsets[1] == PER_FILE
     with open_small(tmp_path / "s", schedule_message_enable=False) as store:
         assert store.deliver_due(FAR_MS) == 15
+
+
+def test_units_come_file_by_file_and_none_of_a_missing_one(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        put_many(store, 35)
+    path = queue_file(tmp_path / "s", start=PER_FILE * 20)
+    path.unlink()
+    reader = QueueReader("T", 0, path.parent, FilePool())
+    stretches = list(reader.stretches(3, 33))
+    assert [(first, stop, len(units) // 20) for first, stop, units in stretches] == [
+        (3, 10, 7), (10, 20, 0), (20, 30, 10), (30, 33, 3)
+    ]  # fmt: skip
+    assert stretches[2][2] == reader.units(20, 10)
+    nothing = QueueReader("gone", 0, tmp_path / "gone", FilePool())
+    assert list(nothing.stretches(3, 33)) == [(3, 33, b"")]
+    assert list(nothing.stretches(3, 3)) == []

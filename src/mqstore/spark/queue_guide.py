@@ -25,7 +25,6 @@ from mqstore.spark.tables import UNIT
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 
-_UNITS_AT_A_TIME: Final = 1 << 16
 _MOST_WANTED: Final = 20_000_000
 QUEUE_COST_BYTES: Final = 32 << 10
 """What it takes to look at one queue, as bytes that could be read in that time."""
@@ -138,20 +137,16 @@ class _Tally:
         guide = Guide(queues=len(queues))
         for one in queues:
             kept: list[tuple[Numbers, Numbers]] = []
-            offset = one.begin
-            while offset < one.end:
-                data = one.reader.units(offset, min(_UNITS_AT_A_TIME, one.end - offset))
+            for _, _, data in one.reader.stretches(one.begin, one.end):
                 if not data:  # a missing file: what its units would claim is missing from the sums
                     if one.wanted:
                         raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} is missing")
-                    offset += one.reader.units_per_file - offset % one.reader.units_per_file
                     continue
                 units = np.frombuffer(data, UNIT)
                 begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
                 self._add(begins, sizes)
                 if one.wanted:
                     kept.append((begins, sizes))
-                offset += len(units)
                 guide.unit_bytes += len(data)
             if kept:
                 guide.wanted.append(_wanted(one, kept))

@@ -37,7 +37,6 @@ WINDOW_BYTES: Final = 8 << 20
 """Wanted bytes handed on together."""
 _EXTENT_BYTES: Final = 32 << 20
 """How far apart in the log their first and last may lie."""
-_UNITS_AT_A_TIME: Final = 1 << 16
 _LEAST_RECORD: Final = 91
 _WIDE: Final = LogColumns.WIDE_COLUMNS
 _NARROW: Final = LogColumns.NARROW_COLUMNS
@@ -87,19 +86,13 @@ def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wante
     parts: list[Wanted] = []
     for number, one in enumerate(split.ranges):
         reader = QueueReader(one.topic, one.queue_id, split.store.paths.queue(one.topic, one.queue_id), pool)
-        offset = one.begin
-        while offset < one.end:
-            data = reader.units(offset, min(_UNITS_AT_A_TIME, one.end - offset))
+        for first, stop, data in reader.stretches(one.begin, one.end):
             if not data:
-                behind = min(one.end, offset + reader.units_per_file - offset % reader.units_per_file)
-                _lost(split, one, offset, behind, policy)
-                offset = behind
+                _lost(split, one, first, stop, policy)
                 continue
             units = np.frombuffer(data, UNIT)
-            offsets = np.arange(offset, offset + len(units))
             begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
-            parts.append(Wanted(begins, sizes, offsets, np.full(len(units), number)))
-            offset += len(units)
+            parts.append(Wanted(begins, sizes, np.arange(first, stop), np.full(len(units), number)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.empty(0, np.int64)] * 4
     order = np.argsort(columns[0], kind="stable")
     return Wanted(*(column[order] for column in columns))

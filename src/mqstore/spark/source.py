@@ -45,6 +45,7 @@ class RocketmqSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name for ``format``."""
+        settle()  # Spark asks for names in workers that do nothing else
         return "rocketmq"
 
     def schema(self) -> StructType:

@@ -18,7 +18,6 @@ from mqstore.store.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-_UNITS_AT_A_TIME = 1 << 16
 
 JsonOffsets = dict[str, dict[str, dict[str, int]]]
 """By topic, broker and number of the queue: ``{"orders": {"broker-a": {"0": 23}}}``."""
@@ -154,18 +153,15 @@ def _within_bytes(found: Mapping[Queue, Range], begins: Offsets, ends: Offsets, 
 def _fitting(one: Range, begin: int, end: int, limit: int) -> int:
     """Up to where the messages from ``begin`` on have ``limit`` bytes at most; those without units have none."""
     used = 0
-    while begin < end:
-        data = one.reader.units(begin, min(_UNITS_AT_A_TIME, end - begin))
+    for first, _, data in one.reader.stretches(begin, end):
         if not data:
-            begin = min(end, begin + one.reader.units_per_file - begin % one.reader.units_per_file)
             continue
         sums = np.cumsum(np.frombuffer(data, UNIT)["storeSize"].astype(np.int64)) + used
         count = int(np.searchsorted(sums, limit, side="right"))
-        begin += count
         if count < len(sums):
-            break
+            return first + count
         used = int(sums[-1])
-    return begin
+    return end
 
 
 def to_json(offsets: Offsets) -> JsonOffsets:

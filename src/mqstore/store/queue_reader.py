@@ -7,7 +7,7 @@ from what the units say and from the range of the log, never from file lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mqstore import errors
@@ -19,6 +19,7 @@ from mqstore.store.queue_ext import open_ext
 
 MAX_UNITS = (1 << 63) // QUEUE_UNIT_SIZE
 """More than any queue has."""
+_UNITS_AT_A_TIME = 1 << 16
 
 
 class QueueReader:
@@ -104,6 +105,17 @@ class QueueReader:
             self.refresh()  # removed since it was listed: by expiry, or by what must not
             return b""
         return data[: len(data) - len(data) % QUEUE_UNIT_SIZE]
+
+    def stretches(self, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+        """The units [begin, end) piece by piece: where one begins, where it ends, its units; none of a missing file.
+
+        Raises as :meth:`units`.
+        """
+        while begin < end:
+            data = self.units(begin, min(_UNITS_AT_A_TIME, end - begin))
+            stop = begin + len(data) // QUEUE_UNIT_SIZE if data else min(end, begin + self.room_without_file(begin))
+            yield begin, stop, data
+            begin = stop
 
     def unit(self, offset: int) -> QueueUnit | None:
         """The unit at ``offset``, written or not; None where no file is."""
