@@ -113,10 +113,7 @@ class IndexWriter:
                 self._filed_to = (chunk.physical_offset + columns.position[row - 1] + 1, 0)
 
     def _reserve(self, file: MappedFile, columns: LogColumns, row: int, stop: int) -> None:
-        rows = stop - row
-        keys_bytes = sum(columns.keys_size[row:stop]) + rows  # those without keys say -1
-        most_keys = rows + keys_bytes // 2 + rows
-        number = min(self._geometry.max_entries, self._header().index_count + most_keys)
+        number = min(self._geometry.max_entries, self._header().index_count + most_keys(columns, row, stop))
         file.reserve(layout.entry_position(number, self._geometry.hash_slots))
 
     def _roll(self, store_timestamp_ms: int) -> MappedFile:
@@ -204,6 +201,13 @@ class IndexWriter:
         if self._file is not None:
             self._readers.take_back(self._file)
         self._file = None
+
+
+def most_keys(columns: LogColumns, row: int, stop: int) -> int:
+    """No fewer than the index keys that the rows [row, stop) have."""
+    rows = stop - row
+    keys_bytes = sum(columns.keys_size[row:stop]) + rows  # those without keys say -1
+    return rows + keys_bytes // 2 + rows
 
 
 def next_index_name(timestamp_ms: int, previous: str | None) -> str:

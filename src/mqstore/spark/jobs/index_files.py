@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from mqstore.layout.index import IndexHeader
 from mqstore.spark.jobs.queue_files import SplitUnits, key_counts
 from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.store.index_reader import Geometry
-from mqstore.store.index_writer import next_index_name
+from mqstore.store.index_writer import most_keys, next_index_name
 from mqstore.store.log_reader import Chunk
+
+_CHECKED: Final = SplitPolicy(check_crc=False)
+"""Those who built the queues have looked at every checksum."""
 
 
 class Work(NamedTuple):
@@ -86,7 +89,7 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile | None:
     try:
         while chunk is not None:
             stop = chunk.columns.count
-            _reserve(file, work.geometry, int(key_counts(chunk)[row:].sum()))
+            _reserve(file, work.geometry, most_keys(chunk.columns, row, stop))
             row, _ = kernels.index_put(file.buffer, *shape, chunk.buffer, chunk.columns, row, key, stop)
             if row < stop:
                 break
@@ -114,7 +117,7 @@ def _rows_from(plan: FilePlan) -> Iterator[tuple[Chunk, int, int]]:
     for split in plan.splits:
         log = open_log(split.store)
         try:
-            for chunk in read_split(log, split, SplitPolicy()):
+            for chunk in read_split(log, split, _CHECKED):
                 if begun:
                     yield chunk, 0, 0
                     continue
