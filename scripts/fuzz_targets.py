@@ -138,7 +138,8 @@ def kafka_internal(data: bytes) -> None:
 def _read(kernels: Any, data: bytes, base: int) -> list[Any]:
     columns = kernels.scan(data, 0, len(data), base, check_crc=bool(base & 8))
     rows = (data, columns, 0, columns.count)
-    file = bytearray(40 + 4 * 5 + 20 * 9)
+    file, other = bytearray(40 + 4 * 5 + 20 * 9), bytearray(40 + 4 * 5 + 20 * 9)
+    keys = kernels.index_keys(*rows)
     return [
         contents(columns),
         kernels.resync(data, 1 if data else 0, len(data), base),
@@ -150,6 +151,9 @@ def _read(kernels: Any, data: bytes, base: int) -> list[Any]:
         texts(kernels.gather(data, columns.topic_position, columns.topic_size, 0, columns.count, utf8=True)),
         kernels.index_put(file, 5, 9, data, columns, 0, 0, columns.count),
         bytes(file),
+        keys,
+        kernels.index_put_keys(other, 5, 9, keys, 0),
+        bytes(other),
         kernels.select_units(data, [5, 7], 0).tolist(),
         kernels.unit_span(data, 0, 9, None, 1 << 14, 1 << 20),
         kernels.index_find(data, len(data), 5, max(0, (len(data) - 60) // 20), 7, 0, 64, 0, 1 << 62),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.support import BASE, LOGS, log_files, make_log, message
 from mqstore.errors import UsageError
+from mqstore.kernels import INDEX_KEY
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import INDEX_HEADER, IndexHeader
@@ -141,6 +142,96 @@ def test_read_only_files_are_refused(kernels: Any) -> None:
 def test_any_log_gives_the_same_files(native: Any, pure: Any, log: bytes, slots: int, entries: int) -> None:
     files = refile(native, [(BASE, log)], slots, entries)
     assert files == refile(pure, [(BASE, log)], slots, entries)
+
+
+def file_taken(kernels: Any, keys: bytes, slots: int, entries: int) -> list[bytes]:
+    """Index files of these keys, a new one whenever the last is full."""
+    files, first = [bytearray(layout.file_size(slots, entries))], 0
+    while (first := kernels.index_put_keys(files[-1], slots, entries, keys, first)) < len(keys) // INDEX_KEY.size:
+        full = layout.decode_header(files[-1])
+        files.append(bytearray(layout.file_size(slots, entries)))
+        begin = IndexHeader(*[full.end_timestamp_ms] * 2, *[full.end_physical_offset] * 2)
+        INDEX_HEADER.pack_into(files[-1], 0, *begin)
+    return [bytes(file) for file in files]
+
+
+@settings(max_examples=150)
+@given(LOGS.filter(bool), st.integers(1, 7), st.integers(2, 12))
+def test_keys_filed_later_give_the_same_files(native: Any, pure: Any, log: bytes, slots: int, entries: int) -> None:
+    columns = native.scan(log, 0, len(log), BASE)
+    keys = native.index_keys(log, columns, 0, columns.count)
+    assert keys == pure.index_keys(log, columns, 0, columns.count)
+    assert keys == b"".join(native.index_keys(log, columns, row, row + 1) for row in range(columns.count))
+    files = file_taken(native, keys, slots, entries)
+    assert files == file_taken(pure, keys, slots, entries)
+    # What finds a file full with no key of its own begins the next: the same file, which nothing is put into.
+    at_once = refile(native, [(BASE, log)], slots, entries)
+    assert files == at_once[: len(files)]
+    assert all(layout.decode_header(file).index_count == 1 for file in at_once[len(files) :])
+
+
+def test_keys_are_in_the_order_in_which_they_are_filed(kernels: Any) -> None:
+    messages = [keyed("a", "b", uniq="u"), keyed(), keyed("c", sys_flag=0xC), keyed("", "d", store_timestamp_ms=-5)]
+    log, columns = scanned(kernels, *messages)
+    places = [(BASE + columns.position[row], columns.store_timestamp_ms[row]) for row in range(4)]
+    taken = list(INDEX_KEY.iter_unpack(kernels.index_keys(log, columns, 0, 4)))
+    assert taken == [
+        (layout.key_hash("TopicTest", key), *places[row]) for key, row in (("u", 0), ("a", 0), ("b", 0), ("d", 3))
+    ]
+    assert kernels.index_keys(log, columns, 1, 3) == b""
+    many = [keyed(*[f"{row}-{key}" for key in range(row % 4)], uniq="u" * (row % 2)) for row in range(200)]
+    log, columns = scanned(kernels, *many)  # so many that others may run meanwhile
+    assert len(kernels.index_keys(log, columns, 0, 200)) == 400 * INDEX_KEY.size
+
+
+def test_full_files_tell_which_key_is_next(kernels: Any) -> None:
+    keys = b"".join(INDEX_KEY.pack(number, number, 1000 * number) for number in range(5))
+    file = bytearray(layout.file_size(5, 4))
+    assert kernels.index_put_keys(file, 5, 4, keys[:40], 1) == 2
+    assert kernels.index_put_keys(file, 5, 4, keys, 5) == 5
+    assert layout.decode_header(file).index_count == 2
+    assert kernels.index_put_keys(file, 5, 4, keys, 1) == 3
+    full = bytes(file)
+    for first in range(5):
+        assert kernels.index_put_keys(file, 5, 4, keys, first) == first
+    assert file == full
+    assert [layout.decode_entry(file, number, 5).key_hash for number in (1, 2, 3)] == [1, 1, 2]
+
+
+def test_what_are_no_keys_is_refused(kernels: Any) -> None:
+    file = bytearray(layout.file_size(5, 10))
+    keys = INDEX_KEY.pack(7, 1, 1) * 2
+    for wrong, first in ((keys[1:], 0), (keys + b"x", 0), (keys, -1), (keys, 3), (b"", 1), (keys, 2**62)):
+        with pytest.raises(UsageError, match="no such keys"):
+            kernels.index_put_keys(file, 5, 10, wrong, first)
+    with pytest.raises(UsageError, match="negative"):
+        kernels.index_put_keys(file, 5, 10, keys + INDEX_KEY.pack(-1, 1, 1), 0)
+    for slots, entries in ((5, 11), (0, 10), (-1, 5), (2**31, 2), (6, 10), (5, 1), (5, -1)):
+        with pytest.raises(UsageError):
+            kernels.index_put_keys(file, slots, entries, keys, 0)
+    assert file == bytes(len(file))
+    with pytest.raises((BufferError, TypeError)):
+        kernels.index_put_keys(bytes(len(file)), 5, 10, keys, 0)
+    for count in (2**31 - 1, 11, 10, -(2**31), 0):
+        file = bytearray(layout.file_size(1, 10))
+        file[36:40] = count.to_bytes(4, "big", signed=True)
+        file[40:44] = (2**31 - 2).to_bytes(4, "big")
+        assert kernels.index_put_keys(file, 1, 10, keys, 0) == (2 if count <= 0 else 0)
+
+
+def test_rows_of_another_buffer_have_no_keys_to_take(kernels: Any) -> None:
+    log, columns = scanned(kernels, keyed("k", uniq="u"))
+    for start, stop in ((0, 2), (-1, 1), (1, 0)):
+        with pytest.raises(UsageError):
+            kernels.index_keys(log, columns, start, stop)
+    with pytest.raises(UsageError, match="another buffer"):
+        kernels.index_keys(log[:60], columns, 0, 1)
+    for name in ("topic", "keys", "uniq_key"):
+        for wrong in (-1, 2**62):
+            broken = kernels.scan(log, 0, len(log), BASE)
+            getattr(broken, f"{name}_position")[0] = wrong
+            with pytest.raises(UsageError, match="another buffer"):
+                kernels.index_keys(log, broken, 0, 1)
 
 
 def test_slots_follow_from_the_entries(kernels: Any, golden: Path) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from mqstore.kernels.api import (
     COLUMN_NAMES,
+    INDEX_KEY,
     IndexSlots,
     Kernels,
     LogColumns,
@@ -92,7 +93,9 @@ find_property = _chosen.find_property
 gather = _chosen.gather
 host_text = _chosen.host_text
 index_find = _chosen.index_find
+index_keys = _chosen.index_keys
 index_put = _chosen.index_put
+index_put_keys = _chosen.index_put_keys
 index_slots = _chosen.index_slots
 kafka_batch_records = _chosen.kafka_batch_records
 kafka_batches = _chosen.kafka_batches
@@ -122,6 +125,7 @@ unit_span = _chosen.unit_span
 
 __all__ = [
     "COLUMN_NAMES",
+    "INDEX_KEY",
     "NAME",
     "BatchColumns",
     "BatchStop",
@@ -149,7 +153,9 @@ __all__ = [
     "gather",
     "host_text",
     "index_find",
+    "index_keys",
     "index_put",
+    "index_put_keys",
     "index_slots",
     "kafka_batch_records",
     "kafka_batches",

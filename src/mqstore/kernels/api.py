@@ -11,6 +11,7 @@ Outputs of the ``gather`` family are plain byte buffers in Apache Arrow's memory
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -133,6 +134,10 @@ class QueueRun(NamedTuple):
     min_store_timestamp_ms: int
     max_store_timestamp_ms: int
     size_bytes: int
+
+
+INDEX_KEY: Final = struct.Struct(">iqq")
+"""A key that is to be filed in an index file: its hash as filed, physical offset and store time in ms of its record."""
 
 
 class IndexSlots(NamedTuple):
@@ -269,6 +274,23 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
         Returns (stop, 0) when all is done. Otherwise (row, key) of the first key that found the file full; a
         row also counts as "found it full" when it has no keys, because the original takes a new file then,
         too.
+        """
+
+    def index_keys(self, buffer: Buffer, columns: LogColumns, row: int, stop: int) -> bytes:
+        """The keys of the rows [row, stop), each as :data:`INDEX_KEY`, in the order in which :meth:`index_put` files
+        them.
+        """
+
+    def index_put_keys(self, index_buffer: Any, hash_slots: int, max_entries: int, keys: Buffer, first: int) -> int:
+        """File keys that :meth:`index_keys` gave in an index file, as :meth:`index_put` would have filed them.
+
+        Args:
+            index_buffer: the whole index file, writable.
+            hash_slots, max_entries: its dimensions.
+            keys: one :data:`INDEX_KEY` behind the other.
+            first: the number of the key to begin with.
+
+        Returns how many of ``keys`` are filed now: the number of the first that found the file full, or that of all.
         """
 
     def index_slots(self, index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:

@@ -4,6 +4,8 @@ cdef enum:
     HEADER_SIZE = 40
     SLOT_SIZE = 4
     ENTRY_SIZE = 20
+    # A key that is to be filed: hash, physical offset, store time in ms.
+    KEY_SIZE = 20
     # What an entry's time may lack, because it counts whole seconds.
     TRUNCATED_MS = 999
 
@@ -85,42 +87,70 @@ cdef inline void put_key(IndexFile* file, int32_t key_hash, int64_t physical_off
     file.index_count = number + 1
 
 
+cdef struct RowKeys:
+    # The keys of a row that were not given yet.
+    const uint8_t* uniq_key
+    int64_t uniq_key_size
+    const uint8_t* at
+    const uint8_t* end
+
+
+cdef inline RowKeys keys_of_row(Columns* columns, const uint8_t* base, int64_t row) noexcept nogil:
+    """The keys of a row, none if it is rolled back."""
+    cdef RowKeys keys
+    if columns.sys_flag[row] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        keys.uniq_key = keys.at = keys.end = base
+        keys.uniq_key_size = 0
+        return keys
+    keys.uniq_key = base + columns.uniq_key_position[row]
+    keys.uniq_key_size = columns.uniq_key_size[row]
+    keys.at = base + columns.keys_position[row]
+    keys.end = keys.at + max(columns.keys_size[row], 0)
+    return keys
+
+
+cdef inline int64_t next_key(RowKeys* keys, const uint8_t** key) noexcept nogil:
+    """Find the next key of a row: its size, or 0 behind the last one."""
+    cdef int64_t size
+    cdef const uint8_t* blank
+    if keys.uniq_key_size > 0:
+        size, key[0] = keys.uniq_key_size, keys.uniq_key
+        keys.uniq_key_size = 0
+        return size
+    while keys.at < keys.end:
+        key[0] = keys.at
+        blank = <const uint8_t*> memchr(keys.at, c' ', keys.end - keys.at)
+        if blank == NULL:
+            blank = keys.end
+        keys.at = blank + 1
+        if blank > key[0]:
+            return blank - key[0]
+    return 0
+
+
+cdef inline uint32_t topic_hash_of(Columns* columns, const uint8_t* base, int64_t row) noexcept nogil:
+    """What the hashes of a row's keys go on from."""
+    return java_hash(0, base + columns.topic_position[row], columns.topic_size[row]) * 31 + c'#'
+
+
 cdef int64_t put_row_keys(
     IndexFile* file, Columns* columns, const uint8_t* base, int64_t row, int64_t first
 ) noexcept nogil:
     """File the keys of a row from number ``first`` on; -1, or the number of the key that found the file full."""
     cdef int64_t physical_offset = columns.physical_offset + columns.position[row]
     cdef int64_t time_ms = columns.store_timestamp_ms[row]
-    cdef const uint8_t* at = base + columns.keys_position[row]
-    cdef const uint8_t* end = at + max(columns.keys_size[row], 0)
-    cdef const uint8_t* blank
+    cdef RowKeys keys = keys_of_row(columns, base, row)
+    cdef uint32_t topic_hash = topic_hash_of(columns, base, row)
+    cdef const uint8_t* key = NULL
     cdef int64_t number = 0
-    cdef uint32_t topic_hash
-    if columns.sys_flag[row] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return 0 if file.index_count >= file.max_entries and first == 0 else -1
-    topic_hash = java_hash(0, base + columns.topic_position[row], columns.topic_size[row])
-    topic_hash = topic_hash * 31 + c'#'
-    if columns.uniq_key_size[row] > 0:
-        if first == 0:
+    cdef int64_t size = next_key(&keys, &key)
+    while size > 0:
+        if number >= first:
             if file.index_count >= file.max_entries:
-                return 0
-            put_key(
-                file, absolute_hash(java_hash(
-                    topic_hash, base + columns.uniq_key_position[row], columns.uniq_key_size[row]
-                )), physical_offset, time_ms,
-            )
-        number = 1
-    while at < end:
-        blank = <const uint8_t*> memchr(at, c' ', end - at)
-        if blank == NULL:
-            blank = end
-        if blank > at:
-            if number >= first:
-                if file.index_count >= file.max_entries:
-                    return number
-                put_key(file, absolute_hash(java_hash(topic_hash, at, blank - at)), physical_offset, time_ms)
-            number += 1
-        at = blank + 1
+                return number
+            put_key(file, absolute_hash(java_hash(topic_hash, key, size)), physical_offset, time_ms)
+        number += 1
+        size = next_key(&keys, &key)
     if number == 0 and first == 0 and file.index_count >= file.max_entries:
         return 0
     return -1
@@ -165,6 +195,104 @@ def index_put(
         reached = file_rows(&file, &rows, source.at, row, &key, stop)
     write_header(&file)
     return reached, key
+
+
+cdef int64_t count_keys(Columns* columns, const uint8_t* base, int64_t row, int64_t stop) noexcept nogil:
+    cdef int64_t count = 0
+    cdef RowKeys keys
+    cdef const uint8_t* key = NULL
+    while row < stop:
+        keys = keys_of_row(columns, base, row)
+        while next_key(&keys, &key) > 0:
+            count += 1
+        row += 1
+    return count
+
+
+cdef int64_t take_keys(
+    Columns* columns, const uint8_t* base, int64_t row, int64_t stop, uint8_t* taken, int64_t most
+) noexcept nogil:
+    """Write the keys of rows to ``taken``, which has room for ``most``; how many there are."""
+    cdef int64_t size, physical_offset, count = 0
+    cdef RowKeys keys
+    cdef const uint8_t* key = NULL
+    cdef uint32_t topic_hash
+    while row < stop:
+        keys = keys_of_row(columns, base, row)
+        physical_offset = columns.physical_offset + columns.position[row]
+        topic_hash = topic_hash_of(columns, base, row)
+        size = next_key(&keys, &key)
+        while size > 0:
+            if count == most:
+                return count
+            mq_put32(taken, absolute_hash(java_hash(topic_hash, key, size)))
+            mq_put64(taken + 4, physical_offset)
+            mq_put64(taken + 12, columns.store_timestamp_ms[row])
+            taken += KEY_SIZE
+            count += 1
+            size = next_key(&keys, &key)
+        row += 1
+    return count
+
+
+def index_keys(buffer, columns, Py_ssize_t row, Py_ssize_t stop):
+    """The keys of rows, to be filed later; see mqstore.kernels.api.Kernels.index_keys."""
+    cdef Source source = Source(buffer)
+    cdef Columns rows
+    cdef bytearray arena = open_columns(columns, &rows)
+    cdef int64_t most, count
+    cdef bytes taken
+    cdef uint8_t* at
+    check_rows(rows.count, row, stop)
+    check_parts(&rows, source.size, row, stop)
+    most = count_keys(&rows, source.at, row, stop)
+    taken = PyBytes_FromStringAndSize(NULL, KEY_SIZE * most)
+    at = <uint8_t*> PyBytes_AS_STRING(taken)
+    if stop - row > RELEASE_ROWS:
+        with nogil:
+            count = take_keys(&rows, source.at, row, stop, at, most)
+    else:
+        count = take_keys(&rows, source.at, row, stop, at, most)
+    return taken if count == most else taken[:KEY_SIZE * count]  # of a buffer that changes meanwhile
+
+
+cdef bint has_negative_hash(const uint8_t* keys, int64_t first, int64_t count) noexcept nogil:
+    cdef int32_t hashes = 0
+    while first < count:
+        hashes |= mq_get32(keys + KEY_SIZE * first)
+        first += 1
+    return hashes < 0
+
+
+cdef int64_t file_keys(IndexFile* file, const uint8_t* keys, int64_t first, int64_t count) noexcept nogil:
+    """File taken keys; the number of the one that found the file full, or ``count``."""
+    cdef const uint8_t* key
+    while first < count and file.index_count < file.max_entries:
+        key = keys + KEY_SIZE * first
+        put_key(file, mq_get32(key) & INT_MAX, mq_get64(key + 4), mq_get64(key + 12))
+        first += 1
+    return first
+
+
+def index_put_keys(index_buffer, int64_t hash_slots, int64_t max_entries, keys, Py_ssize_t first):
+    """File keys that were taken before; see mqstore.kernels.api.Kernels.index_put_keys."""
+    cdef Target target = Target(index_buffer)
+    cdef Source source = Source(keys)
+    cdef IndexFile file
+    cdef int64_t count = source.size // KEY_SIZE
+    cdef int64_t reached
+    if source.size % KEY_SIZE != 0 or not 0 <= first <= count:
+        raise UsageError("no such keys", expected=f"0..{count}, {KEY_SIZE} bytes each", found=first)
+    if max_entries < 2:
+        raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
+    check_dimensions(target.size, hash_slots, max_entries)
+    if has_negative_hash(source.at, first, count):
+        raise UsageError("the hash of a key is negative")
+    read_header(&file, target.at, hash_slots, max_entries)
+    with nogil:
+        reached = file_keys(&file, source.at, first, count)
+    write_header(&file)
+    return reached
 
 
 cdef struct SlotWalk:

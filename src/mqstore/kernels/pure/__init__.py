@@ -13,7 +13,7 @@ from mqstore.kernels.pure.arrow import (
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
 from mqstore.kernels.pure.get import scan_units, take_messages, unit_span
-from mqstore.kernels.pure.index import index_put, index_slots
+from mqstore.kernels.pure.index import index_keys, index_put, index_put_keys, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
 from mqstore.kernels.pure.lookup import index_find, key_hash, record_with_key
@@ -34,7 +34,9 @@ __all__ = [
     "gather",
     "host_text",
     "index_find",
+    "index_keys",
     "index_put",
+    "index_put_keys",
     "index_slots",
     "kafka_batch_records",
     "kafka_batches",

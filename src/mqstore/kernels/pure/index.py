@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mqstore.errors import UsageError
-from mqstore.kernels.api import IndexSlots, LogColumns
+from mqstore.kernels.api import INDEX_KEY, IndexSlots, LogColumns
 from mqstore.kernels.pure.checks import check_rows, part, text_of
 from mqstore.layout import index as layout
 from mqstore.layout.buffers import Buffer
@@ -47,11 +47,12 @@ def index_put(
         header = layout.decode_header(file)
         for current in range(row, stop):
             topic = decode_text(part(view, columns.topic_position[current], columns.topic_size[current]))
+            place = columns.physical_offset + columns.position[current], columns.store_timestamp_ms[current]
             first = key if current == row else 0
             for number, text in list(enumerate(_keys(view, columns, current)))[first:]:
                 if header.index_count >= max_entries:
                     return _written(file, header, current, number)
-                header = _put(file, hash_slots, header, layout.key_hash(topic, text), columns, current)
+                header = _put(file, hash_slots, header, layout.key_hash(topic, text), *place)
             if first == 0 and header.index_count >= max_entries and not _keys(view, columns, current):
                 return _written(file, header, current, 0)
         return _written(file, header, stop, 0)
@@ -71,11 +72,9 @@ def _keys(view: memoryview, columns: LogColumns, row: int) -> list[str]:
 
 
 def _put(
-    file: memoryview, hash_slots: int, header: IndexHeader, key_hash: int, columns: LogColumns, row: int
+    file: memoryview, hash_slots: int, header: IndexHeader, key_hash: int, physical_offset: int, timestamp_ms: int
 ) -> IndexHeader:
     """File one key as entry ``header.index_count``; the header to write afterwards."""
-    physical_offset = columns.physical_offset + columns.position[row]
-    timestamp_ms = columns.store_timestamp_ms[row]
     number = header.index_count
     slot = layout.slot_position(key_hash, hash_slots)
     previous = INDEX_SLOT.unpack_from(file, slot)[0]
@@ -93,6 +92,41 @@ def _put(
         header.hash_slot_count + (previous == 0),
         number + 1,
     )
+
+
+def index_keys(buffer: Buffer, columns: LogColumns, row: int, stop: int) -> bytes:
+    """See :meth:`mqstore.kernels.api.Kernels.index_keys`."""
+    check_rows(columns.count, row, stop)
+    taken = bytearray()
+    with memoryview(buffer) as view:
+        for current in range(row, stop):
+            topic = decode_text(part(view, columns.topic_position[current], columns.topic_size[current]))
+            place = columns.physical_offset + columns.position[current], columns.store_timestamp_ms[current]
+            for text in _keys(view, columns, current):
+                taken += INDEX_KEY.pack(layout.key_hash(topic, text), *place)
+    return bytes(taken)
+
+
+def index_put_keys(index_buffer: Any, hash_slots: int, max_entries: int, keys: Buffer, first: int) -> int:
+    """See :meth:`mqstore.kernels.api.Kernels.index_put_keys`."""
+    with memoryview(index_buffer) as file, memoryview(keys) as view:
+        count = view.nbytes // INDEX_KEY.size
+        if view.nbytes % INDEX_KEY.size or not 0 <= first <= count:
+            raise UsageError("no such keys", expected=f"0..{count}, {INDEX_KEY.size} bytes each", found=first)
+        if max_entries < 2:
+            raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
+        check_dimensions(len(file), hash_slots, max_entries)
+        wanted = list(INDEX_KEY.iter_unpack(view[first * INDEX_KEY.size :]))
+        if any(key_hash < 0 for key_hash, _, _ in wanted):
+            raise UsageError("the hash of a key is negative")
+        header = layout.decode_header(file)
+        for number, key in enumerate(wanted, first):
+            if header.index_count >= max_entries:
+                count = number
+                break
+            header = _put(file, hash_slots, header, *key)
+        INDEX_HEADER.pack_into(file, 0, *header)
+        return count
 
 
 def index_slots(index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
