@@ -1,28 +1,30 @@
-"""Index files, each built by one task from its stretch of the log."""
+"""Index files, each filled by one task from the keys that were taken from the log.
+
+A file is full with a certain number of keys, so which keys are in which file follows from how many there are. The next
+file begins with the next record, which is that of the next key only if no record without keys lies between.
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from mqstore import kernels
+from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.layout import index as layout
 from mqstore.layout.index import IndexHeader
-from mqstore.spark.jobs.queue_files import SplitUnits, key_counts
-from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
+from mqstore.spark.jobs.key_files import KEY_SIZE, Key, KeyRange, read_keys
+from mqstore.spark.jobs.queue_files import SplitUnits
+from mqstore.store.index_header import start_after
 from mqstore.store.index_reader import Geometry
-from mqstore.store.index_writer import most_keys, next_index_name
-from mqstore.store.log_reader import Chunk
+from mqstore.store.index_writer import next_index_name
+from mqstore.store.log_reader import LogReader
 
-_CHECKED: Final = SplitPolicy(check_crc=False)
-"""Those who built the queues have looked at every checksum."""
+_LOOK_BYTES: Final = 1 << 16
 
 
 class Work(NamedTuple):
@@ -38,13 +40,15 @@ class FilePlan(NamedTuple):
 
     Attributes:
         number: its place among the files.
-        splits: the stretch of log that it covers, beginning in the first and ending in or before the last.
-        passed_over: keys of the first split that belong to earlier files.
+        keys: where its keys are.
+        begin_timestamp_ms: store time of the record that it begins with.
+        start: what its header says before its first key.
     """
 
     number: int
-    splits: list[Split]
-    passed_over: int
+    keys: list[KeyRange]
+    begin_timestamp_ms: int
+    start: IndexHeader
 
 
 class BuiltFile(NamedTuple):
@@ -54,86 +58,78 @@ class BuiltFile(NamedTuple):
     begin_timestamp_ms: int
 
 
-def plan_files(splits: Sequence[Split], found: Sequence[SplitUnits], keys_per_file: int) -> list[FilePlan]:
-    """The index files of a log whose splits hold so many keys.
+def plan_files(log: LogReader, found: Sequence[SplitUnits], keys_per_file: int) -> list[FilePlan]:
+    """The index files of a log whose splits hold ``found``; the last one may be without keys.
 
-    The file behind the last full one is planned too: it exists if a record follows.
+    Raises:
+        CorruptRecordError, StoreIOError: log or keys are not as they were found.
     """
-    counts = np.array([one.keys for one in found], np.int64)
-    before = np.concatenate([[0], np.cumsum(counts)])
-    if not any(one.records for one in found):
+    filled = [one for one in found if one.records]
+    if not filled:
         return []
-    plans = []
-    for number in range(int(before[-1]) // keys_per_file + 1):
-        first_key = number * keys_per_file
-        # The first split that reaches the file's first key, or the end of the file before.
-        first = max(0, int(np.searchsorted(before, first_key)) - 1)
-        last = min(int(np.searchsorted(before, first_key + keys_per_file)), len(splits))
-        plans.append(FilePlan(number, list(splits[first : max(last, first + 1)]), first_key - int(before[first])))
-    # The file that ends the index also covers what follows its last key.
-    final = plans[-1]
-    plans[-1] = final._replace(splits=list(splits[splits.index(final.splits[0]) :]))
+    ranges = [KeyRange(one.keys_path, 0, one.keys) for one in filled if one.keys_path is not None]
+    plans = [FilePlan(0, _cut(ranges, 0, keys_per_file), filled[0].first_timestamp_ms, IndexHeader())]
+    total = sum(one.end for one in ranges)
+    for first in range(keys_per_file, total + 1, keys_per_file):
+        last = _key_at(ranges, first - 1)
+        following = _key_at(ranges, first) if first < total else None
+        begin_ms = _next_begin_ms(log, last, following, filled[-1].end_offset)
+        if begin_ms is None:
+            break
+        full = IndexHeader(end_timestamp_ms=last.store_timestamp_ms, end_physical_offset=last.physical_offset)
+        plans.append(FilePlan(len(plans), _cut(ranges, first, keys_per_file), begin_ms, start_after(full)))
     return plans
 
 
-def build_file(work: Work, plan: FilePlan) -> BuiltFile | None:
-    """Runs in a task: build one index file; None when no record is left for it."""
-    rows = _rows_from(plan)
-    chunk, row, key = next(rows, (None, 0, 0))
-    if chunk is None:
-        return None
-    shape = (work.geometry.hash_slots, work.geometry.max_entries)
-    begin_timestamp_ms = chunk.columns.store_timestamp_ms[row]
+def _cut(ranges: Sequence[KeyRange], first: int, number: int) -> list[KeyRange]:
+    """Where the keys from ``first`` of all on are, ``number`` of them or as many as there are."""
+    found = []
+    for path, begin, end in ranges:
+        start, stop = max(begin, begin + first), min(end, begin + first + number)
+        if start < stop:
+            found.append(KeyRange(path, start, stop))
+        first -= end - begin
+    return found
+
+
+def _key_at(ranges: Sequence[KeyRange], number: int) -> Key:
+    (key,) = read_keys(_cut(ranges, number, 1))
+    return Key(*kernels.INDEX_KEY.unpack(key))
+
+
+def _next_begin_ms(log: LogReader, last: Key, following: Key | None, log_end: int) -> int | None:
+    """Store time of the record that found a file full: that of its last key if it has more, or else the next one.
+
+    None when no record follows. The next one may have no keys, which only the log tells.
+    """
+    if following is not None and following.physical_offset == last.physical_offset:
+        return following.store_timestamp_ms
+    record = log.record_at(last.physical_offset)
+    if record is None:
+        raise errors.CorruptRecordError("a record of the log has changed", offset=last.physical_offset)
+    behind = last.physical_offset + record.total_size
+    for chunk in log.scan(behind, log_end, check_crc=False, chunk_bytes=_LOOK_BYTES):
+        return int(chunk.columns.store_timestamp_ms[0])
+    return None
+
+
+def build_file(work: Work, plan: FilePlan) -> BuiltFile:
+    """Runs in a task: build one index file."""
+    slots, entries = work.geometry.hash_slots, work.geometry.max_entries
     path = work.scratch / f"index-{plan.number:06d}-{uuid.uuid4().hex}"
     file = MappedFile(path, work.geometry.file_size, create=True)
     try:
-        while chunk is not None:
-            stop = chunk.columns.count
-            _reserve(file, work.geometry, most_keys(chunk.columns, row, stop))
-            row, _ = kernels.index_put(file.buffer, *shape, chunk.buffer, chunk.columns, row, key, stop)
-            if row < stop:
-                break
-            chunk, row, key = next(rows, (None, 0, 0))
+        file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(plan.start)
+        count = plan.start.index_count
+        for keys in read_keys(plan.keys):
+            count += len(keys) // KEY_SIZE
+            # A mapped page that the device cannot store would end the process.
+            file.reserve(layout.entry_position(count, slots))
+            kernels.index_put_keys(file.buffer, slots, entries, keys, 0)
         file.sync()
     finally:
         file.close()
-    return BuiltFile(path, begin_timestamp_ms)
-
-
-def _reserve(file: MappedFile, geometry: Geometry, keys: int) -> None:
-    """Make room for so many more keys: a mapped page that the device cannot store would end the process."""
-    count = layout.decode_header(file.buffer[: layout.INDEX_HEADER.size]).index_count
-    file.reserve(layout.entry_position(min(geometry.max_entries, count + keys), geometry.hash_slots))
-
-
-def _rows_from(plan: FilePlan) -> Iterator[tuple[Chunk, int, int]]:
-    """The chunks of the plan from its first key on, each with the row and key to begin with.
-
-    A file begins with the key behind the last of the file before, or, if that was a record's last key, with the next
-    record, keys or not.
-    """
-    left = plan.passed_over
-    begun = plan.number == 0
-    for split in plan.splits:
-        log = open_log(split.store)
-        try:
-            for chunk in read_split(log, split, _CHECKED):
-                if begun:
-                    yield chunk, 0, 0
-                    continue
-                ends = np.cumsum(key_counts(chunk))
-                row = int(np.searchsorted(ends, left))
-                if row == chunk.columns.count:
-                    left -= int(ends[-1])
-                    continue
-                begun = True
-                key = left - (int(ends[row - 1]) if row else 0)
-                if ends[row] == left:
-                    row, key = row + 1, 0
-                if row < chunk.columns.count:
-                    yield chunk, row, key
-        finally:
-            log.close()
+    return BuiltFile(path, plan.begin_timestamp_ms)
 
 
 def name_files(work: Work, built: Sequence[BuiltFile]) -> list[str]:
@@ -143,21 +139,5 @@ def name_files(work: Work, built: Sequence[BuiltFile]) -> list[str]:
         name = next_index_name(one.begin_timestamp_ms, names[-1] if names else None)
         os.replace(one.path, work.directory / name)
         names.append(name)
-    if len(names) > 1:
-        _carry_header(work.directory / names[-2], work.directory / names[-1])
     durable.sync_directory(work.directory)
     return names
-
-
-def _carry_header(previous: Path, path: Path) -> None:
-    """A file that took no key yet says that it begins where the one before ended."""
-    with path.open("r+b") as file:
-        header = layout.decode_header(file.read(layout.INDEX_HEADER.size))
-        if header.index_count > 1:
-            return
-        with previous.open("rb") as other:
-            end = layout.decode_header(other.read(layout.INDEX_HEADER.size))
-        place = (end.end_timestamp_ms, end.end_physical_offset)
-        start = IndexHeader(place[0], place[0], place[1], place[1], 0, 1)
-        durable.write_at(file.fileno(), layout.encode_header(start), 0, path)
-        durable.sync_file(file.fileno(), path)

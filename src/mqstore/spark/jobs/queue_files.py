@@ -17,6 +17,7 @@ from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
 from mqstore.layout.text import decode_text
+from mqstore.spark.jobs.key_files import KeyWriter
 from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
@@ -31,11 +32,12 @@ QueueRanges = dict[QueueKey, tuple[int, int]]
 
 
 class Work(NamedTuple):
-    """Where the queues go."""
+    """Where the queues go, and the keys on their way to the index: None when there is to be none."""
 
     root: Path
     file_size: int
     delay_levels: str
+    keys: Path | None
 
 
 @dataclass
@@ -44,6 +46,8 @@ class SplitUnits:
 
     Attributes:
         records, units, keys: how many there are.
+        keys_path: where the keys were written, None when they were only counted or there are none.
+        first_timestamp_ms: of the first record.
         end_offset: just past the last record.
         last_record_offset, last_timestamp_ms: of the last record.
         ranges: the queue offsets of each queue.
@@ -55,6 +59,8 @@ class SplitUnits:
     records: int = 0
     units: int = 0
     keys: int = 0
+    keys_path: Path | None = None
+    first_timestamp_ms: int = 0
     end_offset: int = 0
     last_record_offset: int = -1
     last_timestamp_ms: int = 0
@@ -63,13 +69,17 @@ class SplitUnits:
     unfit: bool = False
     left_out: int = 0
 
-    def note_chunk(self, chunk: Chunk) -> None:
-        """Count the records and keys of a chunk."""
+    def note_chunk(self, chunk: Chunk, count_keys: bool = True) -> None:
+        """Count the records of a chunk, and its keys."""
+        times_ms = np.asarray(chunk.columns.store_timestamp_ms)
+        if not self.records:
+            self.first_timestamp_ms = int(times_ms[0])
         self.records += chunk.columns.count
-        self.keys += int(key_counts(chunk).sum())
+        if count_keys:
+            self.keys += int(key_counts(chunk).sum())
         self.end_offset = chunk.end_offset
         self.last_record_offset = chunk.last_record_offset
-        self.last_timestamp_ms = max(self.last_timestamp_ms, *chunk.columns.store_timestamp_ms)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, int(times_ms.max()))
 
     def note_run(self, key: QueueKey, run: QueueRun) -> None:
         """Count the units of a run and extend the range of its queue."""
@@ -96,17 +106,19 @@ def runs_of(
     found: SplitUnits,
     policy: SplitPolicy = _STRICT,
     on_chunk: Callable[[Chunk], None] | None = None,
+    count_keys: bool = True,
 ) -> Iterator[tuple[QueueKey, QueueRun]]:
     """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out.
 
-    ``on_chunk`` gets each chunk of the log in front of its runs.
+    ``on_chunk`` gets each chunk of the log in front of its runs. Without ``count_keys`` it is to count the keys, or
+    nobody is.
     """
     delay_ms = delay_array(parse_delay_levels(delay_levels))
     multi = find_multi_dispatch(split.store.paths)
     log = open_log(split.store)
     try:
         for chunk in read_split(log, split, policy):
-            found.note_chunk(chunk)
+            found.note_chunk(chunk, count_keys)
             if on_chunk is not None:
                 on_chunk(chunk)
             for run, _ in queue_runs(chunk, delay_ms, multi):
@@ -120,12 +132,14 @@ def runs_of(
 
 
 def build_units(work: Work, split: Split) -> SplitUnits:
-    """Runs in a task: write the units of a split to the queue files; what it holds."""
+    """Runs in a task: write the units of a split to the queue files, and put its keys aside; what it holds."""
     found = SplitUnits()
     pool = FilePool(writable=True)
     table = QueueTable(StorePaths(work.root), pool, work.file_size)
+    keys = None if work.keys is None else KeyWriter(work.keys)
     try:
-        for key, run in runs_of(split, work.delay_levels, found):
+        on_chunk = None if keys is None else keys.put
+        for key, run in runs_of(split, work.delay_levels, found, on_chunk=on_chunk, count_keys=False):
             queue = table.get_or_create(*key)
             if queue is None:
                 found.left_out += len(run.units) // QUEUE_UNIT_SIZE
@@ -136,8 +150,12 @@ def build_units(work: Work, split: Split) -> SplitUnits:
             queue.put(run.first_queue_offset, run.units)
         for queue in table.all():
             queue.sync()
+        if keys is not None:
+            found.keys, found.keys_path = keys.count, keys.path
     finally:
         pool.close()
+        if keys is not None:
+            keys.close()
     return found
 
 

@@ -1,9 +1,10 @@
 """Queues and index from the commit log alone, in parallel, byte for byte what a running store would have written.
 
 Every queue unit has one place, so each task writes the units of its split straight to it, and doing it twice changes
-nothing. The index depends on the order of the log: the same tasks count keys, which tells where in the log each index
-file begins, and then each file is built by one task. A log whose queues have gaps, or that gives one queue offset
-twice, is left to the store itself, which goes through it in order.
+nothing. The index depends on the order of the log: the same tasks take the keys along into files of their own, and how
+many there are tells where each index file begins; then each is filled by one task from those. So the log is gone
+through once. A log whose queues have gaps, or that gives one queue offset twice, is left to the store itself, which
+goes through it in order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
-from mqstore.spark.splits import Split, open_log, plan_splits, with_hint
+from mqstore.spark.splits import open_log, plan_splits, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
@@ -147,7 +148,8 @@ def build_derived(
     splits = plan_splits(stage.store, split_bytes)
     queues = StorePaths(stage.scratch / "queues")
     levels = delay_levels_of(stage.paths, stage.config.message_delay_level)
-    work = queue_files.Work(queues.root, stage.sizes.consume_queue, levels)
+    keys = stage.scratch if stage.config.message_index_enable else None
+    work = queue_files.Work(queues.root, stage.sizes.consume_queue, levels, keys)
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
@@ -157,7 +159,7 @@ def build_derived(
             durable.rename(queues.consume_queue, stage.paths.consume_queue)
             durable.sync_directory(stage.paths.root)
         queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
-        names = _build_index(spark, stage, splits, found)
+        names = _build_index(spark, stage, found)
         _note(stage, found, ranges, names)
     left_out = put_in_order(stage.paths.root, stage.config)  # of a log whose queues are built, what comes behind them
     if ranges is not None:
@@ -190,17 +192,20 @@ def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
     os.replace(own, target)
 
 
-def _build_index(spark: SparkSession, stage: NewStore, splits: list[Split], found: list[SplitUnits]) -> list[str]:
+def _build_index(spark: SparkSession, stage: NewStore, found: list[SplitUnits]) -> list[str]:
     """Build the index files; their names, oldest first."""
     if not stage.config.message_index_enable:
         return []
-    plans = index_files.plan_files(splits, found, stage.sizes.index.max_entries - 1)
+    log = open_log(stage.store)
+    try:
+        plans = index_files.plan_files(log, found, stage.sizes.index.max_entries - 1)
+    finally:
+        log.close()
     if not plans:
         return []
     durable.make_directories(stage.paths.index)
     work = index_files.Work(stage.paths.index, stage.scratch, stage.sizes.index)
-    built = run_tasks(spark, functools.partial(index_files.build_file, work), plans)
-    return index_files.name_files(work, [one for one in built if one is not None])
+    return index_files.name_files(work, run_tasks(spark, functools.partial(index_files.build_file, work), plans))
 
 
 def _note(
