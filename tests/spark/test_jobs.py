@@ -18,7 +18,6 @@ import pyarrow.dataset as ds
 import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import audit, auditing, export, exporting, parquet, rebuild, rebuilding
-from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
 from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_here
@@ -74,64 +73,6 @@ def test_index_files_begin_where_they_would_have(golden: Path, tmp_path: Path, e
     result = rebuild(NO_SPARK, path, tmp_path / "out", split_bytes=700 if entries < 100 else 60_000, config=config)
     assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
     assert result.index_files == len(list((tmp_path / "out" / "index").iterdir()))
-
-
-def log_of_all_kinds(path: Path, last: str) -> int:
-    """A log of many small files, its records some seconds apart, whose keys are counted.
-
-    Records have up to four keys or none, or are prepared, or rolled back; ``last`` says what it ends with.
-    """
-    sys_flags = {"prepared": 4, "rolled-back": 12}
-    count = 0
-    with mqstore.open(path, mapped_file_size_commit_log=4096) as store:
-        for number in range(90):
-            kind = "keys" if last == "keys" and number == 89 else [*"kkkkk", "prepared", "rolled-back"][number % 7]
-            kind = last if number > 86 else kind
-            keys = [f"k{number}-{one}" for one in range(number % 5)] if kind != "keyless" else []
-            keys = keys or ["one"] if kind in ("keys", *sys_flags) else keys
-            count += len(keys) if kind != "rolled-back" else 0
-            topic = kind if kind in sys_flags else "T"
-            where = store.put(Message(topic, bytes(number), keys=keys, queue_id=0)).physical_offset
-            with (path / "commitlog" / f"{where // 4096 * 4096:020d}").open("r+b") as file:
-                file.seek(where % 4096 + 36)
-                file.write(sys_flags.get(kind, 0).to_bytes(4, "big"))
-                file.seek(where % 4096 + 56)
-                file.write((1_700_000_000_000 + number * 1700).to_bytes(8, "big"))
-    return count
-
-
-@pytest.mark.parametrize("last", ["keys", "keyless", "prepared", "rolled-back"])
-def test_index_files_of_records_of_all_kinds(tmp_path: Path, last: str) -> None:
-    """Full files end with a record's last key or before it, and behind them come records with keys, without, or none.
-
-    Among the sizes is that at which the last file is full with the last key of the log.
-    """
-    count = log_of_all_kinds(tmp_path / "s", last)
-    half = next(one for one in range(2, count) if count % one == 0)
-    for entries in {2, 3, 4, 6, 11, half + 1, count // half + 1, count, count + 1, count + 2}:
-        config = StoreConfig(max_hash_slot_num=7, max_index_num=entries)
-        shutil.rmtree(tmp_path / "in-order", ignore_errors=True)
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        rebuild_in_order(tmp_path / "s", tmp_path / "in-order", config=config)
-        result = rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out", split_bytes=1500, config=config)
-        assert (result.in_order, result.keys) == (False, count)
-        assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order"), entries
-
-
-def test_no_index_is_built_where_there_is_to_be_none(golden: Path, tmp_path: Path) -> None:
-    config = StoreConfig(message_index_enable=False)
-    result = rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "out", config=config)
-    assert (result.keys, result.index_files) == (0, 0)
-    rebuild_in_order(golden / "basic" / "store", tmp_path / "in-order", config=config)
-    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
-
-
-def test_keys_that_are_gone_are_told(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_bytes(bytes(40))
-    assert b"".join(read_keys([KeyRange(tmp_path / "keys", 1, 2)])) == bytes(20)
-    for path, end in ((tmp_path / "keys", 3), (tmp_path / "nothing", 1)):
-        with pytest.raises(mqstore.StoreIOError):
-            list(read_keys([KeyRange(path, 0, end)]))
 
 
 def test_a_queue_with_a_gap_is_rebuilt_in_order(golden: Path, tmp_path: Path) -> None:

@@ -188,6 +188,9 @@ def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch
     assert run("audit", tmp_path / "built")["records"] == 90
     (tmp_path / "built" / "consumequeue" / "orders" / "0" / ("0" * 20)).write_bytes(bytes(6_000_000))
     assert run("audit", tmp_path / "built", code=1)["wrong_units"] == 30
-    run("rebuild", behind, "--in-place", "--master", "local[2]", code=2)
+    assert run("rebuild", tmp_path / "built", "--in-place", "--master", "local[2]")["units"] == 90
+    assert run("audit", tmp_path / "built")["wrong_units"] == 0
+    for ways in (["--in-place", "--output", tmp_path / "x"], [], ["--in-place", "--salvage"]):
+        run("rebuild", behind, *ways, "--master", "local[2]", code=2)
     text = CliRunner().invoke(app.build_app(), ["stats", str(behind), "--master", "local[2]"])
     assert "90 messages" in text.stdout

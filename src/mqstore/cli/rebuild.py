@@ -11,7 +11,7 @@ import typer
 from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, check_master, parse_path
 from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar
 from mqstore.errors import UsageError
-from mqstore.store.rebuild import RebuildResult, rebuild
+from mqstore.store.rebuild import RebuildResult, check_ways, rebuild
 from mqstore.store.salvage import Loss
 from mqstore.store.view import StoreView
 
@@ -33,10 +33,12 @@ def run(
     """Build consumequeue/ and index/ from the commit log, in a new directory or in place.
 
     Killed in the middle it leaves the original or the result, never a mix. With --salvage damaged records are covered
-    and reported; at most they are lost. With --master the tasks of a Spark cluster do it, into a new directory.
+    and reported; at most they are lost. With --master the tasks of a Spark cluster do it, without --salvage.
     """
     if master is not None:
-        return _on_spark(store, output, master, in_place or salvage, make_output(format))
+        if salvage:
+            raise UsageError("Spark does not pass over damage", hint="--salvage without --master")
+        return _on_spark(store, output, in_place, master, make_output(format))
     with progress_bar("rebuilding") as on_progress:
         result = rebuild(store, output, in_place=in_place, salvage=salvage, on_progress=on_progress)
     return _tell(result, result.losses, make_output(format))
@@ -63,16 +65,16 @@ def _tell(result: RebuildResult | SparkResult, losses: Sequence[Loss], out: Outp
     return 1 if losses or result.left_out else 0
 
 
-def _on_spark(store: Path, output: Path | None, master: str, other_ways: bool, out: Output) -> int:
+def _on_spark(store: Path, output: Path | None, in_place: bool, master: str, out: Output) -> int:
     from mqstore import spark as mqspark
 
-    if output is None or other_ways:
-        raise UsageError("Spark builds into a new directory, from a sound log", hint="--output DIRECTORY")
+    check_ways(output, in_place)
     StoreView(store).close()  # a path that is no store is told before Spark is started
     session = mqspark.session(check_master(master), "mqstore rebuild")
     try:
         with step_bar("rebuilding") as on_progress:
-            result = mqspark.jobs.rebuild(session, store.absolute(), output.absolute(), on_progress=on_progress)
+            target = None if output is None else output.absolute()
+            result = mqspark.jobs.rebuild(session, store.absolute(), target, in_place=in_place, on_progress=on_progress)
     finally:
         session.stop()
     return _tell(result, [], out)

@@ -184,8 +184,8 @@ class Engine:
         self.dispatcher.multi = self.multi_dispatch
         recovery = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress)
         end = recovery.run()
-        for _, left in self.paths.before_rebuild:  # all of it has been built
-            copying.remove_tree(left)
+        for left in (*(aside for _, aside in self.paths.before_rebuild), self.paths.rebuild_scratch):
+            copying.remove_tree(left)  # all of it has been built
         self._make_topics_known(recovery.queues_behind_note)
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)

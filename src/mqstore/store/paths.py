@@ -65,6 +65,11 @@ class StorePaths:
         ]
 
     @property
+    def rebuild_scratch(self) -> Path:
+        """Where a rebuild in place by several processes makes the new state; left by one that was killed."""
+        return self.root / "mqstore-rebuild"
+
+    @property
     def index(self) -> Path:
         """Directory of the index files."""
         return self.root / "index"

@@ -83,14 +83,13 @@ def rebuild(
     """
     root = check_path(source)
     check_is_store(StorePaths(root))
-    if (output is None) != in_place:
-        raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
+    check_ways(output, in_place)
     if in_place and salvage:
         raise errors.UsageError("salvage works on a copy only", hint="give --output NEW")
     started = time.monotonic()
     config = config or StoreConfig()
     paths = StorePaths(root, given_places(root, config.store_path_commit_log, config.read_only_commit_log_store_paths))
-    config = _as_it_is(paths, config)
+    config = as_it_is(paths, config)
     losses: list[Loss] = []
     if output is None:
         target = paths.root
@@ -108,6 +107,12 @@ def rebuild(
 
         left_out = _rebuild_copy(paths, target, config, mend, on_progress)
     return dataclasses.replace(_result(target, losses, started), left_out=left_out)
+
+
+def check_ways(output: str | os.PathLike[str] | None, in_place: bool) -> None:
+    """Raise UsageError for both or neither of ``output`` and ``in_place``."""
+    if (output is None) != in_place:
+        raise errors.UsageError("give either an output directory or in_place", hint="--output NEW, or --in-place")
 
 
 def truncate(
@@ -132,7 +137,7 @@ def truncate(
     check_is_store(paths)
     started = time.monotonic()
     cut_at = check_cut(paths.commit_logs, end)
-    config = _as_it_is(paths, StoreConfig())
+    config = as_it_is(paths, StoreConfig())
 
     def cut(log: Path) -> None:
         cut_log(log, cut_at)
@@ -142,7 +147,7 @@ def truncate(
     return dataclasses.replace(_result(target, [], started), left_out=left_out)
 
 
-def _as_it_is(paths: StorePaths, config: StoreConfig) -> StoreConfig:
+def as_it_is(paths: StorePaths, config: StoreConfig) -> StoreConfig:
     """``config`` with what the store is known to have where nothing else is configured: file sizes and delay levels."""
     levels = delay_levels_of(paths, config.message_delay_level)
     return dataclasses.replace(with_sizes(config, resolve_sizes(paths, config)), message_delay_level=levels)
@@ -200,27 +205,13 @@ def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> int:
-    with _locked(paths):
-        save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
-        durable.remove_file(paths.dispatch_checkpoint)
-        for directory, aside in paths.before_rebuild:
-            copying.remove_tree(aside)
-            if mode_of(directory):
-                durable.rename(directory, aside)
-        paths.sync()
-    try:
-        left_out = put_in_order(paths.root, config, on_progress)
-    except errors.StoreLockedError:
-        raise  # a writer came in between: it builds the queues now, and they are its own
-    except BaseException:
-        with contextlib.suppress(errors.StoreLockedError):  # the same here
-            _put_back(paths)
-        raise
-    return left_out
+    with locked(paths):
+        move_aside(paths)
+    return finish_in_place(paths, config, on_progress)
 
 
 @contextlib.contextmanager
-def _locked(paths: StorePaths) -> Iterator[None]:
+def locked(paths: StorePaths) -> Iterator[None]:
     """Keep every other writer out of a store and its log."""
     lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
     try:
@@ -231,14 +222,40 @@ def _locked(paths: StorePaths) -> Iterator[None]:
         lock.release()
 
 
-def _put_back(paths: StorePaths) -> None:
-    """After a failure: what was moved aside takes the place of what was begun."""
-    with _locked(paths):
-        for directory, aside in paths.before_rebuild:
-            if mode_of(aside):
-                copying.remove_tree(directory)
-                durable.rename(aside, directory)
-        paths.sync()
+def move_aside(paths: StorePaths) -> None:
+    """Put queues and index out of the way of new ones; without those, opening the locked store builds them."""
+    save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
+    durable.remove_file(paths.dispatch_checkpoint)
+    for directory, aside in paths.before_rebuild:
+        copying.remove_tree(aside)
+        if mode_of(directory):
+            durable.rename(directory, aside)
+    paths.sync()
+
+
+def put_back(paths: StorePaths) -> None:
+    """After a failure in a locked store: what was moved aside takes the place of what was begun."""
+    for directory, aside in paths.before_rebuild:
+        if mode_of(aside):
+            copying.remove_tree(directory)
+            durable.rename(aside, directory)
+    paths.sync()
+
+
+def finish_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None = None) -> int:
+    """Build what is missing of a store whose old queues and index are aside; they are gone then, or back if it fails.
+
+    Returns as :func:`~mqstore.store.engine.put_in_order`.
+    """
+    try:
+        left_out = put_in_order(paths.root, config, on_progress)
+    except errors.StoreLockedError:
+        raise  # a writer came in between: it builds the queues now, and they are its own
+    except BaseException:
+        with contextlib.suppress(errors.StoreLockedError), locked(paths):  # the same here
+            put_back(paths)
+        raise
+    return left_out
 
 
 def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:

@@ -115,15 +115,15 @@ def load(
         clock.note("write")
         copying.remove_tree(spool)
         _note_topics(new, measured)
-        found, _, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
+        built, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
         clock.note("derive")
         stage.put_in_place()
     return LoadResult(
         target,
         sum(one.rows for one in measured),
         log_bytes,
-        sum(one.units for one in found),
-        sum(one.keys for one in found),
+        sum(one.units for one in built.found),
+        sum(one.keys for one in built.found),
         clock.seconds,
         clock.stages,
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
+from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
@@ -34,9 +35,18 @@ from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
-from mqstore.store.log_places import given_places
+from mqstore.store.log_places import given_places, save_places
 from mqstore.store.paths import StorePaths
-from mqstore.store.rebuild import copy_beside_log, inventory_to_copy
+from mqstore.store.rebuild import (
+    as_it_is,
+    check_ways,
+    copy_beside_log,
+    finish_in_place,
+    inventory_to_copy,
+    locked,
+    move_aside,
+    put_back,
+)
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
 
@@ -75,7 +85,7 @@ class RebuildResult:
 
 
 class NewStore(NamedTuple):
-    """The store being made, under another name until it is complete.
+    """The store being made, under another name until it is complete, or the one whose queues and index are.
 
     Attributes:
         paths: where it lies.
@@ -98,73 +108,152 @@ class NewStore(NamedTuple):
 def rebuild(
     spark: SparkSession,
     source: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
+    in_place: bool = False,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     config: StoreConfig | None = None,
     on_progress: Progress | None = None,
 ) -> RebuildResult:
-    """Make a new store of the commit log and the settings of ``source``, with queues and index built from the log.
+    """Build the queues and the index of ``source`` from its log, in a new store or in place.
 
     Args:
         spark: the session; its workers must see both paths.
-        source: a store; untouched. Of a running one, what it holds at the moment.
+        source: a store; untouched unless ``in_place``. A running one is copied as it is at the moment.
         output: the new store's directory, which must not exist or be empty.
+        in_place: change ``source`` itself; give no ``output`` then. It is locked meanwhile, its log is not copied, and
+            the new queues and index take the place of the old ones when they are complete.
         split_bytes: how much of the log one task takes.
         config: file sizes, where they are not those of ``source``, and the delay levels.
         on_progress: called with (tasks done, tasks in all) while queues are built, which is most of the work.
 
     Raises:
-        UsageError: ``output`` is in use.
+        UsageError: both or neither of ``output`` and ``in_place``, ``output`` is in use, or ``config`` asks for
+            extension files.
+        StoreLockedError: ``source`` is running, and to be changed in place.
         CorruptRecordError, CorruptFileError: damage in the log; :func:`mqstore.store.rebuild.rebuild` can pass over it.
         NotAStoreError, StoreIOError, DiskFullError.
     """
     clock = Clock()
     if split_bytes < 1:
         raise errors.UsageError("split_bytes is below 1", found=split_bytes)
+    check_ways(output, in_place)
+    config = config or StoreConfig()
+    if config.enable_consume_queue_ext:
+        raise errors.UsageError("Spark builds no extension files of queues", hint="mqstore.rebuild does")
     old = StorePaths(check_store_path(source).absolute())
-    target = check_store_path(output).absolute()
+    target = old.root if output is None else check_store_path(output).absolute()
     check_is_store(old)
-    with Stage(target, old.root) as stage:
-        new = _begin(spark, old, stage, config or StoreConfig())
-        clock.note("copy")
-        try:
-            found, in_order, left_out = build_derived(spark, new, split_bytes, on_progress)
-        except errors.CorruptRecordError as error:
-            raise with_hint(error, errors.HINT_SALVAGE) from None
-        stage.put_in_place()
+    try:
+        if output is None:
+            built, left_out = _rebuild_in_place(spark, old, config, split_bytes, on_progress)
+        else:
+            with Stage(target, old.root) as stage:
+                new = _begin(spark, old, stage, config)
+                clock.note("copy")
+                built, left_out = build_derived(spark, new, split_bytes, on_progress)
+                stage.put_in_place()
+    except errors.CorruptRecordError as error:
+        raise with_hint(error, errors.HINT_SALVAGE) from None
     clock.note("build")
-    return replace(_result(target, found, clock, in_order), left_out=left_out)
+    return replace(_result(target, built.found, clock, built.ranges is None), left_out=left_out)
+
+
+class Built(NamedTuple):
+    """Queues and index that wait to be put into a store.
+
+    Attributes:
+        paths: where they lie.
+        found: what each split of the log holds.
+        ranges: the offsets that each queue has; None when the log must be gone through in order, by the store itself.
+        index_names: the index files, oldest first.
+    """
+
+    paths: StorePaths
+    found: list[SplitUnits]
+    ranges: queue_files.QueueRanges | None
+    index_names: list[str]
+
+    @property
+    def left_out(self) -> int:
+        """Messages that were passed over here, as the queues or places that their records claim cannot be."""
+        return 0 if self.ranges is None else sum(one.left_out for one in self.found)
 
 
 def build_derived(
     spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None = None
-) -> tuple[list[SplitUnits], bool, int]:
+) -> tuple[Built, int]:
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
-    Returns what each split of the log holds, whether the log had to be gone through in order on the driver, and how
-    many messages are in no queue, as their records claim queues or places that cannot be.
+    Returns what was built, and how many messages are in no queue, as their records claim queues or places that cannot
+    be.
     """
+    built = _build(spark, stage, split_bytes, on_progress)
+    _put(stage, built)
+    # Of a log whose queues are built, what comes behind them.
+    return built, built.left_out + put_in_order(stage.paths.root, stage.config)
+
+
+def _rebuild_in_place(
+    spark: SparkSession, store: StorePaths, config: StoreConfig, split_bytes: int, on_progress: Progress | None
+) -> tuple[Built, int]:
+    """The same in a store that has queues and index, which stay until the new ones are complete."""
+    places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
+    store = StorePaths(store.root, places)
+    with locked(store):
+        if places is not None:
+            save_places(store.root, places)  # tasks know the store by its path alone
+        config = as_it_is(store, config)
+        # An attempt that a killed job left behind must not write to what this one makes.
+        new = NewStore(store, store.rebuild_scratch / uuid.uuid4().hex, resolve_sizes(store, config), config)
+        copying.remove_tree(store.rebuild_scratch)
+        try:
+            durable.make_directories(new.scratch)
+            built = _build(spark, new, split_bytes, on_progress)
+            _replace(new, built)
+        finally:
+            copying.remove_tree(store.rebuild_scratch)
+    return built, built.left_out + finish_in_place(store, config)
+
+
+def _replace(new: NewStore, built: Built) -> None:
+    """Put what was built into a locked store in place of what it has, or nothing if that fails."""
+    if mode_of(new.paths.abort):  # of a store that died, progress may claim more than its log holds
+        durable.replace_file(new.paths.progress_in_doubt, b"")
+    try:
+        move_aside(new.paths)
+        _put(new, built)
+    except BaseException:
+        put_back(new.paths)
+        raise
+
+
+def _build(spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None) -> Built:
+    """Build queues and index in the scratch directory."""
     splits = plan_splits(stage.store, split_bytes)
-    queues = StorePaths(stage.scratch / "queues")
+    paths = StorePaths(stage.scratch / "built")
     levels = delay_levels_of(stage.paths, stage.config.message_delay_level)
     keys = stage.scratch if stage.config.message_index_enable else None
-    work = queue_files.Work(queues.root, stage.sizes.consume_queue, levels, keys)
+    work = queue_files.Work(paths.root, stage.sizes.consume_queue, levels, keys)
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
     ranges = queue_files.join_ranges(found)
     if ranges is None:
         _log.warning("%s: queues with gaps or doubles, going through the log in order", stage.paths.root)
-    else:
-        if ranges:
-            durable.rename(queues.consume_queue, stage.paths.consume_queue)
-            durable.sync_directory(stage.paths.root)
-        queue_files.fill_fronts(stage.paths, stage.sizes.consume_queue, ranges)
-        names = _build_index(spark, stage, found)
-        _note(stage, found, ranges, names)
-    left_out = put_in_order(stage.paths.root, stage.config)  # of a log whose queues are built, what comes behind them
-    if ranges is not None:
-        left_out += sum(one.left_out for one in found)
-    return found, ranges is None, left_out
+        return Built(paths, found, None, [])
+    queue_files.fill_fronts(paths, stage.sizes.consume_queue, ranges)
+    return Built(paths, found, ranges, _build_index(spark, stage, paths, found))
+
+
+def _put(stage: NewStore, built: Built) -> None:
+    """Move what was built into a store that has none; nothing when the store itself must build it."""
+    if built.ranges is None:
+        return
+    if built.ranges:
+        durable.rename(built.paths.consume_queue, stage.paths.consume_queue)
+    if built.index_names:
+        durable.rename(built.paths.index, stage.paths.index)
+    durable.sync_directory(stage.paths.root)
+    _note(stage, built.found, built.ranges, built.index_names)
 
 
 def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> NewStore:
@@ -192,8 +281,8 @@ def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
     os.replace(own, target)
 
 
-def _build_index(spark: SparkSession, stage: NewStore, found: list[SplitUnits]) -> list[str]:
-    """Build the index files; their names, oldest first."""
+def _build_index(spark: SparkSession, stage: NewStore, paths: StorePaths, found: list[SplitUnits]) -> list[str]:
+    """Build the index files of ``paths``; their names, oldest first."""
     if not stage.config.message_index_enable:
         return []
     log = open_log(stage.store)
@@ -203,8 +292,8 @@ def _build_index(spark: SparkSession, stage: NewStore, found: list[SplitUnits]) 
         log.close()
     if not plans:
         return []
-    durable.make_directories(stage.paths.index)
-    work = index_files.Work(stage.paths.index, stage.scratch, stage.sizes.index)
+    durable.make_directories(paths.index)
+    work = index_files.Work(paths.index, stage.scratch, stage.sizes.index)
     return index_files.name_files(work, run_tasks(spark, functools.partial(index_files.build_file, work), plans))
 
 

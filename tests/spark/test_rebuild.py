@@ -1,0 +1,332 @@
+"""The Spark rebuild, in this process: its index files, and what it does to a store in place."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+import mqstore
+from mqstore import Message, StoreConfig
+from mqstore.spark.jobs import rebuild, rebuilding
+from mqstore.spark.jobs.key_files import KeyRange, read_keys
+from mqstore.store.check import check_store
+from mqstore.store.rebuild import rebuild as rebuild_in_order
+from spark.support import files_below, run_here
+
+NO_SPARK: Any = None
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuilding, "run_tasks", run_here)
+
+
+# -- index files
+
+
+def log_of_all_kinds(path: Path, last: str) -> int:
+    """A log of many small files, its records some seconds apart, whose keys are counted.
+
+    Records have up to four keys or none, or are prepared, or rolled back; ``last`` says what it ends with.
+    """
+    sys_flags = {"prepared": 4, "rolled-back": 12}
+    count = 0
+    with mqstore.open(path, mapped_file_size_commit_log=4096) as store:
+        for number in range(90):
+            kind = "keys" if last == "keys" and number == 89 else [*"kkkkk", "prepared", "rolled-back"][number % 7]
+            kind = last if number > 86 else kind
+            keys = [f"k{number}-{one}" for one in range(number % 5)] if kind != "keyless" else []
+            keys = keys or ["one"] if kind in ("keys", *sys_flags) else keys
+            count += len(keys) if kind != "rolled-back" else 0
+            topic = kind if kind in sys_flags else "T"
+            where = store.put(Message(topic, bytes(number), keys=keys, queue_id=0)).physical_offset
+            with (path / "commitlog" / f"{where // 4096 * 4096:020d}").open("r+b") as file:
+                file.seek(where % 4096 + 36)
+                file.write(sys_flags.get(kind, 0).to_bytes(4, "big"))
+                file.seek(where % 4096 + 56)
+                file.write((1_700_000_000_000 + number * 1700).to_bytes(8, "big"))
+    return count
+
+
+@pytest.mark.parametrize("last", ["keys", "keyless", "prepared", "rolled-back"])
+def test_index_files_of_records_of_all_kinds(tmp_path: Path, last: str) -> None:
+    """Full files end with a record's last key or before it, and behind them come records with keys, without, or none.
+
+    Among the sizes is that at which the last file is full with the last key of the log.
+    """
+    count = log_of_all_kinds(tmp_path / "s", last)
+    half = next(one for one in range(2, count) if count % one == 0)
+    for entries in {2, 3, 4, 6, 11, half + 1, count // half + 1, count, count + 1, count + 2}:
+        config = StoreConfig(max_hash_slot_num=7, max_index_num=entries)
+        shutil.rmtree(tmp_path / "in-order", ignore_errors=True)
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        rebuild_in_order(tmp_path / "s", tmp_path / "in-order", config=config)
+        result = rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out", split_bytes=1500, config=config)
+        assert (result.in_order, result.keys) == (False, count)
+        assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order"), entries
+
+
+def test_no_index_is_built_where_there_is_to_be_none(golden: Path, tmp_path: Path) -> None:
+    config = StoreConfig(message_index_enable=False)
+    result = rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "out", config=config)
+    assert (result.keys, result.index_files) == (0, 0)
+    rebuild_in_order(golden / "basic" / "store", tmp_path / "in-order", config=config)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+
+
+def test_keys_that_are_gone_are_told(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(bytes(40))
+    assert b"".join(read_keys([KeyRange(tmp_path / "keys", 1, 2)])) == bytes(20)
+    for path, end in ((tmp_path / "keys", 3), (tmp_path / "nothing", 1)):
+        with pytest.raises(mqstore.StoreIOError):
+            list(read_keys([KeyRange(path, 0, end)]))
+
+
+# -- in place
+
+
+@pytest.fixture
+def store(golden: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(golden / "basic" / "store", tmp_path / "s"))
+
+
+def findings(path: Path) -> list[Any]:
+    found: list[Any] = []
+    with mqstore.inspect(path) as view:
+        check_store(view, found.append)
+    return [finding for finding in found if finding.area != "config"]
+
+
+@pytest.mark.parametrize("name", ["basic", "broker", "cleaned", "crashed", "cq-lost", "torn-flip-abort", "v5-cleaned",
+                                  "empty"])  # fmt: skip
+def test_in_place_it_is_the_same_as_in_order(golden: Path, tmp_path: Path, name: str) -> None:
+    for copy in ("s", "in-order"):
+        shutil.copytree(golden / name / "store", tmp_path / copy)
+    rebuild_in_order(tmp_path / "in-order", None, in_place=True)
+    result = rebuild(NO_SPARK, tmp_path / "s", in_place=True, split_bytes=33_333)
+    assert not result.in_order
+    assert result.output == tmp_path / "s"
+    assert files_below(tmp_path / "s") == files_below(tmp_path / "in-order")
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {
+        path.name for path in (tmp_path / "in-order").iterdir()
+    }
+    assert findings(tmp_path / "s") == []
+    log = files_below(golden / name / "store" / "commitlog")
+    assert name.startswith(("torn", "crashed")) or files_below(tmp_path / "s" / "commitlog") == log
+
+
+def test_an_irregular_log_in_place(store: Path, tmp_path: Path) -> None:
+    from mqstore.store.salvage import salvage_log
+
+    file = store / "commitlog" / ("0" * 20)
+    raw = bytearray(file.read_bytes())
+    raw[500_000:510_000] = b"\xff" * 10_000
+    file.write_bytes(raw)
+    before = files_below(store)
+    with pytest.raises(mqstore.CorruptRecordError) as caught:
+        rebuild(NO_SPARK, store, in_place=True)
+    assert "--salvage" in str(caught.value.hint)
+    assert files_below(store) == before
+    assert not (store / "mqstore-rebuild").exists()
+    salvage_log(store / "commitlog", lambda loss: None)
+    shutil.copytree(store, tmp_path / "in-order")
+    assert rebuild(NO_SPARK, store, in_place=True, split_bytes=40_000).in_order
+    rebuild_in_order(tmp_path / "in-order", None, in_place=True)
+    assert files_below(store) == files_below(tmp_path / "in-order")
+
+
+def test_an_irregular_log_that_fails_keeps_its_queues(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = files_below(store / "consumequeue"), files_below(store / "index")
+
+    def fail(*arguments: Any) -> int:
+        assert not (store / "consumequeue").exists()
+        raise mqstore.DiskFullError("no space left")
+
+    monkeypatch.setattr(rebuilding.queue_files, "join_ranges", lambda found: None)
+    monkeypatch.setattr("mqstore.store.rebuild.put_in_order", fail)
+    with pytest.raises(mqstore.DiskFullError):
+        rebuild(NO_SPARK, store, in_place=True)
+    assert (files_below(store / "consumequeue"), files_below(store / "index")) == before
+    assert not list(store.glob("*rebuild*"))
+    monkeypatch.undo()
+    mqstore.open(store).close()
+    assert findings(store) == []
+
+
+def test_a_store_that_runs_is_refused_and_cannot_be_opened_meanwhile(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mqstore.open(store), pytest.raises(mqstore.StoreLockedError):
+        rebuild(NO_SPARK, store, in_place=True)
+    seen = []
+
+    def run_while_others_try(*arguments: Any) -> list[Any]:
+        for others in (lambda: mqstore.open(store), lambda: rebuild(NO_SPARK, store, in_place=True)):
+            with pytest.raises(mqstore.StoreLockedError):
+                others()
+        seen.append(files_below(store / "consumequeue"))
+        return run_here(*arguments)
+
+    before = files_below(store / "consumequeue")
+    monkeypatch.setattr(rebuilding, "run_tasks", run_while_others_try)
+    rebuild(NO_SPARK, store, in_place=True)
+    assert seen == [before] * 2
+
+
+@pytest.mark.parametrize("step", ["build_units", "build_file", "_put", "_note"])
+def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def fail(*arguments: Any) -> None:
+        raise mqstore.DiskFullError("no space left")
+
+    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
+        results = run_here(spark, function, items)
+        if getattr(function, "func", function).__name__ == step:
+            fail()
+        return results
+
+    before = files_below(store)
+    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    if step.startswith("_"):
+        monkeypatch.setattr(rebuilding, step, fail)
+    with pytest.raises(mqstore.DiskFullError):
+        rebuild(NO_SPARK, store, in_place=True)
+    after = files_below(store)
+    derived = {name for name in after if name.startswith(("consumequeue", "index"))}
+    assert {name: after[name] for name in derived} == {
+        name: data for name, data in before.items() if name.startswith(("consumequeue", "index"))
+    }
+    assert not list(store.glob("*rebuild*"))
+    mqstore.open(store).close()
+    assert findings(store) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from mqstore.files import copying, durable
+from mqstore.spark.jobs import rebuild, rebuilding
+
+path, moment = Path(sys.argv[1]), int(sys.argv[2])
+steps = 0
+
+def counted(function):
+    def run(*arguments):
+        global steps
+        if steps == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps += 1
+        return function(*arguments)
+    return run
+
+rebuilding.run_tasks = lambda spark, function, items, on_progress=None: [counted(function)(item) for item in items]
+copying.remove_tree = counted(copying.remove_tree)
+for name in ("rename", "remove_file", "replace_file"):
+    setattr(durable, name, counted(getattr(durable, name)))
+rebuild(None, path, in_place=True, split_bytes=10_000)
+print(steps)
+"""
+
+
+def kill_at(store: Path, moment: int) -> str | None:
+    """Rebuild in a process that kills itself in front of step number ``moment``; what it printed if that never came."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(store), str(moment)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.stdout if done.returncode == 0 else None
+
+
+def test_killed_in_place(tmp_path: Path) -> None:
+    """Whatever step it comes to, opening finds queues and index or builds them."""
+    sizes: dict[str, Any] = {"mapped_file_size_consume_queue": 2000, "max_hash_slot_num": 50, "max_index_num": 90}
+    store = tmp_path / "s"
+    with mqstore.open(store, mapped_file_size_commit_log=1 << 14, **sizes) as opened:
+        for number in range(250):
+            opened.put(Message("T", bytes(80), keys=[f"k{number}"], queue_id=number % 2))
+    before = files_below(store / "consumequeue"), files_below(store / "index")
+    steps = kill_at(Path(shutil.copytree(store, tmp_path / "whole")), 1 << 30)
+    assert steps is not None
+    assert int(steps) > 15
+    for moment in range(int(steps)):
+        killed = Path(shutil.copytree(store, tmp_path / "killed"))
+        assert kill_at(killed, moment) is None
+        again = Path(shutil.copytree(killed, tmp_path / "again"))
+        mqstore.open(killed, **sizes).close()
+        rebuild(NO_SPARK, again, in_place=True, config=StoreConfig(**sizes))  # what was left is no hindrance
+        for path in (killed, again):
+            assert (files_below(path / "consumequeue"), files_below(path / "index")) == before
+            assert not list(path.glob("*rebuild*"))
+            assert findings(path) == []
+            shutil.rmtree(path)
+
+
+def test_the_progress_of_a_store_that_died_is_doubted_in_place(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as opened:
+        opened.put(Message("T", b"not delivered yet", delay_level=18))
+    (tmp_path / "s" / "config" / "delayOffset.json").write_text('{"offsetTable":{18:1}}')
+    (tmp_path / "s" / "abort").touch()
+    shutil.copytree(tmp_path / "s", tmp_path / "in-order")
+    rebuild_in_order(tmp_path / "in-order", None, in_place=True)
+    rebuild(NO_SPARK, tmp_path / "s", in_place=True)
+    assert files_below(tmp_path / "s") == files_below(tmp_path / "in-order")
+    noted = (tmp_path / "s" / "config" / "delayOffset.json").read_text()
+    assert "".join(noted.split()) == '{"offsetTable":{18:0}}'
+
+
+def test_the_places_of_the_log_may_be_given(tmp_path: Path) -> None:
+    places = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    with mqstore.open(tmp_path / "s", store_path_commit_log=places, mapped_file_size_commit_log=4096) as opened:
+        for number in range(150):
+            opened.put(Message("t", b"%d" % number, keys=[f"k{number}"], queue_id=number % 2))
+    before = files_below(tmp_path / "s")
+    (tmp_path / "s" / "mqstore-commitlog.json").unlink()
+    for _ in range(2):
+        result = rebuild(
+            NO_SPARK, tmp_path / "s", in_place=True, split_bytes=5000, config=StoreConfig(store_path_commit_log=places)
+        )
+        assert (result.records, result.units, result.keys) == (150, 150, 150)
+    assert files_below(tmp_path / "s") == before
+
+
+def test_further_queues_in_place(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", enable_multi_dispatch=True, enable_lmq=True) as opened:
+        for name in ("%LMQ%a", "%LMQ%a,%LMQ%b", "mirror"):
+            opened.put(Message("T", b"x", properties={"INNER_MULTI_DISPATCH": name}, queue_id=0))
+    before = files_below(tmp_path / "s")
+    for path in (tmp_path / "s").glob("mqstore-*"):
+        path.unlink()  # the light queues tell it, too
+    assert rebuild(NO_SPARK, tmp_path / "s", in_place=True).queues == 4
+    assert files_below(tmp_path / "s" / "consumequeue") == {
+        name.removeprefix("consumequeue/"): data for name, data in before.items() if name.startswith("consumequeue/")
+    }
+
+
+def test_tasks_that_run_twice_at_once_in_place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            return [list(pool.map(function, [item, item]))[number % 2] for number, item in enumerate(items)]
+
+    shutil.copytree(store, tmp_path / "in-order")
+    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    rebuild(NO_SPARK, store, in_place=True, split_bytes=300_000)
+    rebuild_in_order(tmp_path / "in-order", None, in_place=True)
+    assert files_below(store) == files_below(tmp_path / "in-order")
+
+
+def test_what_cannot_be_meant(store: Path, tmp_path: Path) -> None:
+    for output, in_place in ((None, False), (tmp_path / "x", True)):
+        with pytest.raises(mqstore.UsageError, match="either an output directory or in_place"):
+            rebuild(NO_SPARK, store, output, in_place=in_place)
+    with pytest.raises(mqstore.UsageError, match="extension files"):
+        rebuild(NO_SPARK, store, in_place=True, config=StoreConfig(enable_consume_queue_ext=True))
+    assert not (tmp_path / "x").exists()
