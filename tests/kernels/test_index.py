@@ -12,7 +12,7 @@ from mqstore.errors import UsageError
 from mqstore.kernels import INDEX_KEY
 from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX
-from mqstore.layout.index import INDEX_HEADER, IndexHeader
+from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 
 SLOTS, ENTRIES = 1000, 4000
 """Dimensions of the golden index files."""
@@ -243,14 +243,30 @@ def test_slots_follow_from_the_entries(kernels: Any, golden: Path) -> None:
             continue
         seen += 1
         header = layout.decode_header(data)
-        right = kernels.index_slots(data, SLOTS, header.index_count, LONG_MAX)
+        begin, end = (layout.entry_position(number, SLOTS) for number in (1, header.index_count))
+        entries = data[begin:end]
+        right = kernels.index_slots(entries, SLOTS, LONG_MAX)
         assert right.slots == data[INDEX_HEADER.size : layout.entry_position(0, SLOTS)], path
         assert (right.entries, right.used, right.bad) == (header.index_count - 1, header.hash_slot_count, 0)
         assert right.end_physical_offset == header.end_physical_offset
-        assert kernels.index_slots(data, SLOTS, header.index_count, header.end_physical_offset).entries < right.entries
-        broken = bytearray(data)
-        broken[layout.entry_position(7, SLOTS) + 16] ^= 0x40
-        assert kernels.index_slots(broken, SLOTS, header.index_count, LONG_MAX).bad == 7
-        with pytest.raises(UsageError):
-            kernels.index_slots(data[:4000], SLOTS, header.index_count, LONG_MAX)
+        assert kernels.index_slots(entries, SLOTS, header.end_physical_offset).entries < right.entries
+        broken = bytearray(entries)
+        broken[6 * INDEX_ENTRY.size + 16] ^= 0x40
+        found = kernels.index_slots(broken, SLOTS, LONG_MAX)
+        assert found.bad == 7
+        parts = None
+        for first in range(0, len(entries), 3 * INDEX_ENTRY.size):
+            parts = kernels.index_slots(entries[first : first + 3 * INDEX_ENTRY.size], SLOTS, LONG_MAX, parts)
+        assert parts == right
+        assert kernels.index_slots(b"", SLOTS, LONG_MAX) == (bytearray(SLOTS * INDEX_SLOT.size), 0, 0, 0, 0)
+        for arguments in (
+            (entries[:-1], SLOTS, LONG_MAX),
+            (entries, 0, LONG_MAX),
+            (entries, 1 << 31, LONG_MAX),
+            (entries, SLOTS, LONG_MAX, found),
+            (entries, SLOTS, LONG_MAX, right._replace(slots=bytearray(4))),
+            (entries, SLOTS, LONG_MAX, right._replace(entries=(1 << 31) - 1)),
+        ):
+            with pytest.raises(UsageError):
+                kernels.index_slots(*arguments)
     assert seen > 3

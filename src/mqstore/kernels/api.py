@@ -293,15 +293,18 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
         Returns how many of ``keys`` are filed now: the number of the first that found the file full, or that of all.
         """
 
-    def index_slots(self, index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
+    def index_slots(
+        self, entries: Buffer, hash_slots: int, log_end: int, after: IndexSlots | None = None
+    ) -> IndexSlots:
         """Build the slots of an index file from its entries, up to the first of a record at or behind ``log_end``.
 
         Every entry must lead on to the newest one before it in its slot, and be of the same record as the entry before
         it or a later one.
 
         Args:
-            index_buffer: the whole index file.
-            index_count: number of the entry to stop at, as in the file's header.
+            entries: entries of the file, one behind the other: from number 1 on, or from behind those of ``after``.
+            hash_slots: how many slots the file has.
+            after: what a former call gave of the entries in front of these; its ``slots`` are gone on with.
         """
 
     def put_message(

@@ -6,6 +6,7 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from mqstore.store.index_header import Misfit, StoreTime, entries_misfit, log_mi
 
 _MAX_GEOMETRIES = 1 << 20
 _ENTRIES_AT_A_TIME = 64
+_ENTRIES_TO_READ = 1 << 16
 _LOOK_AGAIN_S = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Waits before a header is called wrong: a writer beside puts entries first and its fields one by one."""
 
@@ -115,18 +117,23 @@ class IndexFileReader:
 
     def slots_from_entries(self, count: int) -> IndexSlots:
         """What the slots must hold by the entries below number ``count``; reads all of the file that is in use."""
-        used = self._read(0, layout.entry_position(count, self.geometry.hash_slots))
-        return kernels.index_slots(used, self.geometry.hash_slots, count, LONG_MAX)
+        right = None
+        for entries in self.entry_bytes(count):
+            right = kernels.index_slots(entries, self.geometry.hash_slots, LONG_MAX, right)
+            if right.bad:
+                break
+        return right or kernels.index_slots(b"", self.geometry.hash_slots, LONG_MAX)
+
+    def entry_bytes(self, count: int) -> Iterator[bytes]:
+        """The entries from number 1 up to below ``count`` as the file has them, some at a time."""
+        for first in range(1, count, _ENTRIES_TO_READ):
+            number = min(_ENTRIES_TO_READ, count - first)
+            yield self._read(layout.entry_position(first, self.geometry.hash_slots), number * layout.INDEX_ENTRY.size)
 
     def entries(self) -> Iterator[tuple[int, IndexEntry]]:
         """Every used entry with its number, oldest first."""
-        step = 8192
-        count = self.header.index_count
-        size = layout.INDEX_ENTRY.size
-        for first in range(1, count, step):
-            data = self._read(layout.entry_position(first, self.geometry.hash_slots), min(step, count - first) * size)
-            for index, fields in enumerate(layout.INDEX_ENTRY.iter_unpack(data)):
-                yield first + index, IndexEntry._make(fields)
+        unpacked = map(layout.INDEX_ENTRY.iter_unpack, self.entry_bytes(self.header.index_count))
+        yield from enumerate(map(IndexEntry._make, itertools.chain.from_iterable(unpacked)), 1)
 
     def slots(self) -> bytes:
         """The raw slot area: one big-endian 32-bit entry number a slot."""

@@ -113,7 +113,10 @@ class IndexWriter:
                 self._filed_to = (chunk.physical_offset + columns.position[row - 1] + 1, 0)
 
     def _reserve(self, file: MappedFile, columns: LogColumns, row: int, stop: int) -> None:
-        number = min(self._geometry.max_entries, self._header().index_count + most_keys(columns, row, stop))
+        rows = stop - row
+        keys_bytes = sum(columns.keys_size[row:stop]) + rows  # those without keys say -1
+        most_keys = rows + keys_bytes // 2 + rows
+        number = min(self._geometry.max_entries, self._header().index_count + most_keys)
         file.reserve(layout.entry_position(number, self._geometry.hash_slots))
 
     def _roll(self, store_timestamp_ms: int) -> MappedFile:
@@ -203,13 +206,6 @@ class IndexWriter:
         self._file = None
 
 
-def most_keys(columns: LogColumns, row: int, stop: int) -> int:
-    """No fewer than the index keys that the rows [row, stop) have."""
-    rows = stop - row
-    keys_bytes = sum(columns.keys_size[row:stop]) + rows  # those without keys say -1
-    return rows + keys_bytes // 2 + rows
-
-
 def next_index_name(timestamp_ms: int, previous: str | None) -> str:
     """The name of an index file that begins at ``timestamp_ms``: local time to the millisecond, 17 digits.
 
@@ -275,7 +271,9 @@ def cut_back(
     file = MappedFile(path, geometry.file_size)
     try:
         file.reserve(min(geometry.file_size, layout.entry_position(header.index_count, geometry.hash_slots)))
-        right = kernels.index_slots(file.buffer, geometry.hash_slots, header.index_count, log_end)
+        begin, end = (layout.entry_position(number, geometry.hash_slots) for number in (1, header.index_count))
+        with memoryview(file.buffer) as view, view[begin : max(begin, end)] as entries:
+            right = kernels.index_slots(entries, geometry.hash_slots, log_end)
         if right.bad:
             raise _entry_error(path, right.bad, layout.decode_entry(file.buffer, right.bad, geometry.hash_slots))
         fixed = _cut_header(header, right, previous, store_time)

@@ -303,14 +303,16 @@ cdef struct SlotWalk:
 
 
 cdef void walk_entries(
-    const uint8_t* entries, int64_t hash_slots, int64_t index_count, int64_t log_end, uint8_t* slots, SlotWalk* walk
+    const uint8_t* entries, int64_t stop, int64_t hash_slots, int64_t log_end, uint8_t* slots, SlotWalk* walk
 ) noexcept nogil:
+    """Go through the entries behind number ``walk.count`` up to ``stop``."""
     cdef int64_t number, physical_offset
     cdef int32_t key_hash, previous
     cdef const uint8_t* entry
     cdef uint8_t* slot
-    for number in range(1, index_count):
-        entry = entries + ENTRY_SIZE * number
+    for number in range(walk.count + 1, stop):
+        entry = entries
+        entries += ENTRY_SIZE
         key_hash, physical_offset = mq_get32(entry), mq_get64(entry + 4)
         if physical_offset >= log_end:
             return
@@ -324,16 +326,23 @@ cdef void walk_entries(
         walk.count, walk.end_physical_offset = number, physical_offset
 
 
-def index_slots(index_buffer, int64_t hash_slots, int64_t index_count, int64_t log_end):
+def index_slots(entries, int64_t hash_slots, int64_t log_end, after=None):
     """Slots from entries; see mqstore.kernels.api.Kernels.index_slots."""
-    cdef Source source = Source(index_buffer)
+    cdef Source source = Source(entries)
     cdef Target slots
     cdef SlotWalk walk
+    cdef int64_t stop
     walk.count = walk.used = walk.end_physical_offset = walk.bad = 0
-    check_dimensions(source.size, hash_slots, max(index_count, 0))
-    slots = Target(bytearray(hash_slots * SLOT_SIZE))
+    if after is not None:
+        walk.count, walk.used, walk.end_physical_offset, walk.bad = after[1:]
+    if not 1 <= hash_slots <= INT_MAX:
+        raise UsageError("an index file has slots", expected=f"1..{INT_MAX}", found=hash_slots)
+    if source.size % ENTRY_SIZE or not 0 <= walk.count <= INT_MAX - source.size // ENTRY_SIZE or walk.bad:
+        raise UsageError("no such entries", expected=f"{ENTRY_SIZE} bytes each, behind sound ones", found=source.size)
+    slots = Target(bytearray(hash_slots * SLOT_SIZE) if after is None else after[0])
+    if slots.size != hash_slots * SLOT_SIZE:
+        raise UsageError("slots of another file", expected=hash_slots * SLOT_SIZE, found=slots.size)
+    stop = walk.count + 1 + source.size // ENTRY_SIZE
     with nogil:
-        walk_entries(
-            source.at + HEADER_SIZE + SLOT_SIZE * hash_slots, hash_slots, index_count, log_end, slots.at, &walk
-        )
+        walk_entries(source.at, stop, hash_slots, log_end, slots.at, &walk)
     return IndexSlots(slots.done(), walk.count, walk.used, walk.end_physical_offset, walk.bad)

@@ -9,8 +9,8 @@ from mqstore.kernels.api import INDEX_KEY, IndexSlots, LogColumns
 from mqstore.kernels.pure.checks import check_rows, part, text_of
 from mqstore.layout import index as layout
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.constants import SysFlag
-from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
+from mqstore.layout.constants import INT_MAX, SysFlag
+from mqstore.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexEntry, IndexHeader
 from mqstore.layout.properties import split_keys
 from mqstore.layout.text import decode_text
 
@@ -129,15 +129,20 @@ def index_put_keys(index_buffer: Any, hash_slots: int, max_entries: int, keys: B
         return count
 
 
-def index_slots(index_buffer: Buffer, hash_slots: int, index_count: int, log_end: int) -> IndexSlots:
+def index_slots(entries: Buffer, hash_slots: int, log_end: int, after: IndexSlots | None = None) -> IndexSlots:
     """See :meth:`mqstore.kernels.api.Kernels.index_slots`."""
-    with memoryview(index_buffer) as file:
-        check_dimensions(len(file), hash_slots, max(index_count, 0))
-        slots = bytearray(hash_slots * INDEX_SLOT.size)
-        used = count = 0
-        end_physical_offset = 0
-        for number in range(1, index_count):
-            entry = layout.decode_entry(file, number, hash_slots)
+    if not 1 <= hash_slots <= INT_MAX:
+        raise UsageError("an index file has slots", expected=f"1..{INT_MAX}", found=hash_slots)
+    after = after or IndexSlots(bytearray(hash_slots * INDEX_SLOT.size), 0, 0, 0, 0)
+    slots, count, used, end_physical_offset, bad = after
+    with memoryview(entries) as view:
+        size = INDEX_ENTRY.size
+        if view.nbytes % size or not 0 <= count <= INT_MAX - view.nbytes // size or bad:
+            raise UsageError("no such entries", expected=f"{size} bytes each, behind sound ones", found=view.nbytes)
+        if len(slots) != hash_slots * INDEX_SLOT.size:
+            raise UsageError("slots of another file", expected=hash_slots * INDEX_SLOT.size, found=len(slots))
+        for number, fields in enumerate(INDEX_ENTRY.iter_unpack(view), count + 1):
+            entry = IndexEntry._make(fields)
             if entry.physical_offset >= log_end:
                 break
             slot = max(entry.key_hash, 0) % hash_slots * INDEX_SLOT.size
@@ -147,4 +152,4 @@ def index_slots(index_buffer: Buffer, hash_slots: int, index_count: int, log_end
             used += previous == 0
             INDEX_SLOT.pack_into(slots, slot, number)
             count, end_physical_offset = number, entry.physical_offset
-        return IndexSlots(slots, count, used, end_physical_offset, 0)
+    return IndexSlots(slots, count, used, end_physical_offset, 0)

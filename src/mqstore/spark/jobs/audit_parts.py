@@ -6,7 +6,6 @@ The keys of the log and the entries of the index are compared as sums of hashes,
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +18,14 @@ from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
 from mqstore.findings import Finding
 from mqstore.kernels.api import QueueRun
-from mqstore.layout import index as layout
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
-from mqstore.layout.index import IndexHeader
 from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
 from mqstore.spark.tables import ENTRY
 from mqstore.store.check import check_small_files
 from mqstore.store.index_header import slots_misfit
-from mqstore.store.index_reader import Geometry
+from mqstore.store.index_reader import Geometry, IndexFileReader
 from mqstore.store.log_reader import Chunk
 from mqstore.store.paths import StorePaths, is_directory_name
 from mqstore.store.queue_reader import QueueReader
@@ -36,7 +33,8 @@ from mqstore.store.view import StoreView
 
 _FAILING: Final = SplitPolicy(fail_on_data_loss=False)
 _SKIPPING: Final = SplitPolicy(OnCorruptRecord.SKIP, fail_on_data_loss=False)
-_ENTRIES_AT_A_TIME: Final = 1 << 16
+_KEY: Final = np.dtype([("keyHash", ">i4"), ("physicalOffset", ">i8"), ("storeTimestamp", ">i8")])
+"""As :data:`mqstore.kernels.INDEX_KEY`."""
 _ODD: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
@@ -76,12 +74,11 @@ def audit_split(work: SplitWork, split: Split) -> SplitAudit:
 
 def _audit_split(work: SplitWork, split: Split, policy: SplitPolicy) -> SplitAudit:
     result = SplitAudit()
-    seen = 0
 
     def look(chunk: Chunk) -> None:
-        nonlocal seen
-        count, seen = result.found.keys - seen, result.found.keys
-        result.key_sum = (result.key_sum + _key_sum(chunk, count, work.index_begin)) % (1 << 64)
+        keys = np.frombuffer(kernels.index_keys(chunk.buffer, chunk.columns, 0, chunk.columns.count), _KEY)
+        result.found.keys += len(keys)
+        result.key_sum = (result.key_sum + _sum(keys[keys["physicalOffset"] > work.index_begin])) % (1 << 64)
 
     pool = FilePool()
     readers: dict[QueueKey, QueueReader] = {}
@@ -118,19 +115,9 @@ def _wrong_units(queue: QueueReader, run: QueueRun) -> int:
     return wrong
 
 
-def _key_sum(chunk: Chunk, count: int, begin: int) -> int:
-    """The ``count`` keys of a chunk as an index file would hold them, from the record behind ``begin`` on."""
-    if not count:
-        return 0
-    file = bytearray(layout.file_size(1, count + 1))
-    kernels.index_put(file, 1, count + 1, chunk.buffer, chunk.columns, 0, 0, chunk.columns.count)
-    entries = np.frombuffer(file, ENTRY, count, layout.entry_position(1, 1))
-    return _sum(entries[entries["physicalOffset"] > begin])
-
-
-def _sum(entries: Any) -> int:
-    """A sum that other entries hardly have, whatever their order."""
-    mixed = entries["physicalOffset"].astype(np.uint64) * np.uint64(_ODD[0]) + entries["keyHash"].astype(np.uint64)
+def _sum(keys: Any) -> int:
+    """A sum that other keys, or entries, hardly have, whatever their order."""
+    mixed = keys["physicalOffset"].astype(np.uint64) * np.uint64(_ODD[0]) + keys["keyHash"].astype(np.uint64)
     for shift, odd in ((30, _ODD[1]), (27, _ODD[2])):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(odd)
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
@@ -222,41 +209,26 @@ class IndexAudit(NamedTuple):
 
 def audit_index_file(work: IndexWork) -> IndexAudit:
     """Runs in a task: whether the file's chains are whole; and the sum of its entries."""
-    slots, total, hashes = work.geometry.hash_slots, 0, list[int]()
-    with work.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        header = layout.decode_header(data[: layout.INDEX_HEADER.size])
-        count = header.index_count
-        if count <= 1:
-            return IndexAudit(0, [], None, None, _slots_are_odd(data, work.geometry, header))
-        for first in range(1, count, _ENTRIES_AT_A_TIME):
-            size = min(_ENTRIES_AT_A_TIME, count - first) * ENTRY.itemsize
-            place = layout.entry_position(first, slots)
-            entries = np.frombuffer(data[place : place + size], ENTRY)
-            offsets = entries["physicalOffset"]
-            total += _sum(entries[(offsets != work.index_begin) & (offsets >= work.log_begin)])
-            hashes += entries["keyHash"][offsets == work.index_begin].tolist()
-        ends = [_offset_of(data, layout.entry_position(number, slots)) for number in (1, count - 1)]
-        odd = _slots_are_odd(data, work.geometry, header)
-        return IndexAudit(total % (1 << 64), hashes, ends[0], ends[1], odd)
-
-
-def _offset_of(data: mmap.mmap, place: int) -> int:
-    return int(np.frombuffer(data[place : place + ENTRY.itemsize], ENTRY)["physicalOffset"][0])
-
-
-def _slots_are_odd(data: mmap.mmap, geometry: Geometry, header: IndexHeader) -> bool:
-    view, count = memoryview(data), header.index_count
+    total, hashes, offsets = 0, list[int](), list[int]()
+    right = None
+    pool = FilePool()
     try:
-        used = view[: layout.entry_position(count, geometry.hash_slots)]
-        right = kernels.index_slots(used, geometry.hash_slots, count, LONG_MAX)
-        begin = layout.INDEX_HEADER.size
-        held = view[begin : begin + geometry.hash_slots * layout.INDEX_SLOT.size]
-        odd = bool(right.bad) or slots_misfit(header, right.used) is not None or held != memoryview(right.slots)
-        used.release()
-        held.release()
-        return odd
+        file = IndexFileReader(work.path, pool, work.geometry)
+        header = file.header
+        for data in file.entry_bytes(header.index_count):
+            entries = np.frombuffer(data, ENTRY)
+            places = entries["physicalOffset"]
+            total += _sum(entries[(places != work.index_begin) & (places >= work.log_begin)])
+            hashes += entries["keyHash"][places == work.index_begin].tolist()
+            offsets = [*offsets[:1], *places[[0, -1]].tolist()]
+            if right is None or not right.bad:
+                right = kernels.index_slots(data, work.geometry.hash_slots, LONG_MAX, right)
+        right = right or kernels.index_slots(b"", work.geometry.hash_slots, LONG_MAX)
+        odd = bool(right.bad) or slots_misfit(header, right.used) is not None or file.slots() != right.slots
     finally:
-        view.release()
+        pool.close()
+    first, last = (offsets[0], offsets[-1]) if offsets else (None, None)
+    return IndexAudit(total % (1 << 64), hashes, first, last, odd)
 
 
 # -- all of them

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from mqstore import kernels
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
-from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
+from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
 from mqstore.layout.text import decode_text
@@ -69,14 +67,12 @@ class SplitUnits:
     unfit: bool = False
     left_out: int = 0
 
-    def note_chunk(self, chunk: Chunk, count_keys: bool = True) -> None:
-        """Count the records of a chunk, and its keys."""
+    def note_chunk(self, chunk: Chunk) -> None:
+        """Count the records of a chunk."""
         times_ms = np.asarray(chunk.columns.store_timestamp_ms)
         if not self.records:
             self.first_timestamp_ms = int(times_ms[0])
         self.records += chunk.columns.count
-        if count_keys:
-            self.keys += int(key_counts(chunk).sum())
         self.end_offset = chunk.end_offset
         self.last_record_offset = chunk.last_record_offset
         self.last_timestamp_ms = max(self.last_timestamp_ms, int(times_ms.max()))
@@ -90,35 +86,23 @@ class SplitUnits:
         self.ranges[key] = (begin, run.first_queue_offset + count)
 
 
-def key_counts(chunk: Chunk) -> npt.NDArray[np.int32]:
-    """How many index keys each record of a chunk has: its unique key and its keys, none if it is rolled back."""
-    columns = chunk.columns
-    lists = kernels.split_keys(chunk.buffer, columns, 0, columns.count)
-    borders: npt.NDArray[np.int32] = np.frombuffer(lists.list_offsets, np.int32)
-    counts: npt.NDArray[np.int32] = borders[1:] - borders[:-1] + (np.asarray(columns.uniq_key_size) > 0)
-    counts[np.asarray(columns.sys_flag) & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK] = 0
-    return counts
-
-
 def runs_of(
     split: Split,
     delay_levels: str,
     found: SplitUnits,
     policy: SplitPolicy = _STRICT,
     on_chunk: Callable[[Chunk], None] | None = None,
-    count_keys: bool = True,
 ) -> Iterator[tuple[QueueKey, QueueRun]]:
     """The queue runs of a split in log order, counted in ``found``; those that can be in no queue are left out.
 
-    ``on_chunk`` gets each chunk of the log in front of its runs. Without ``count_keys`` it is to count the keys, or
-    nobody is.
+    ``on_chunk`` gets each chunk of the log in front of its runs; its keys are counted there or nowhere.
     """
     delay_ms = delay_array(parse_delay_levels(delay_levels))
     multi = find_multi_dispatch(split.store.paths)
     log = open_log(split.store)
     try:
         for chunk in read_split(log, split, policy):
-            found.note_chunk(chunk, count_keys)
+            found.note_chunk(chunk)
             if on_chunk is not None:
                 on_chunk(chunk)
             for run, _ in queue_runs(chunk, delay_ms, multi):
@@ -139,7 +123,7 @@ def build_units(work: Work, split: Split) -> SplitUnits:
     keys = None if work.keys is None else KeyWriter(work.keys)
     try:
         on_chunk = None if keys is None else keys.put
-        for key, run in runs_of(split, work.delay_levels, found, on_chunk=on_chunk, count_keys=False):
+        for key, run in runs_of(split, work.delay_levels, found, on_chunk=on_chunk):
             queue = table.get_or_create(*key)
             if queue is None:
                 found.left_out += len(run.units) // QUEUE_UNIT_SIZE
