@@ -126,6 +126,7 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile:
             # A mapped page that the device cannot store would end the process.
             file.reserve(layout.entry_position(count, slots))
             kernels.index_put_keys(file.buffer, slots, entries, keys, 0)
+            file.let_go(layout.entry_position(0, slots), layout.entry_position(count, slots))
         file.sync()
     finally:
         file.close()
