@@ -7,6 +7,7 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ import pyarrow.dataset as ds
 
 import mqstore
 from mqstore import Message, StoreConfig
+from mqstore.files.inventory import take_inventory
 from mqstore.spark.jobs import audit, auditing, export, exporting, parquet, rebuild, rebuilding
+from mqstore.spark.jobs.tasks import split_bytes_of
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
 from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_here
@@ -164,6 +167,18 @@ def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> Non
     with pytest.raises(mqstore.NotAStoreError):
         rebuild(NO_SPARK, tmp_path / "nothing", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_how_much_of_a_log_one_task_takes(tmp_path: Path) -> None:
+    two_cores: Any = SimpleNamespace(_jsc=None, sparkContext=SimpleNamespace(defaultParallelism=2))
+    for files, here, elsewhere in ((1, 256 << 20, 64 << 20), (2, 512 << 20, 128 << 20), (40, 1 << 30, 1 << 30)):
+        for number in range(files):
+            with (tmp_path / f"{number << 30:020d}").open("wb") as file:
+                file.truncate(1 << 30)
+        log = take_inventory([tmp_path])
+        assert (split_bytes_of(two_cores, None, log), split_bytes_of(NO_SPARK, None, log)) == (here, elsewhere)
+        assert split_bytes_of(two_cores, 5, log) == 5
+    assert split_bytes_of(two_cores, None, take_inventory([tmp_path / "none"])) == 64 << 20
 
 
 def test_rebuild_of_a_damaged_log_names_what_passes_over_it(golden: Path, tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ from mqstore.spark.jobs.audit_parts import (
     queues_are_odd,
 )
 from mqstore.spark.jobs.queue_files import QueueRanges, join_ranges
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
-from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
 from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_store_path
@@ -87,7 +86,7 @@ def audit(
     spark: SparkSession,
     source: str | os.PathLike[str],
     *,
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    split_bytes: int | None = None,
     config: StoreConfig | None = None,
     on_progress: Progress | None = None,
 ) -> AuditResult:
@@ -99,7 +98,7 @@ def audit(
     Args:
         spark: the session; its workers must see ``source``.
         source: a store.
-        split_bytes: how much of the log one task takes.
+        split_bytes: how much of the log one task takes; left out, 64 MiB to 1 GiB, by the log and the cores.
         config: the store's delay levels, where they are neither RocketMQ's nor noted in it.
         on_progress: called with (tasks done, tasks in all) while the log is gone through, which is most of the work.
 
@@ -109,15 +108,15 @@ def audit(
     clock = Clock()
     path = check_store_path(source).absolute()
     check_is_store(StorePaths(path))
-    if split_bytes < 1:
-        raise errors.UsageError("split_bytes is below 1", found=split_bytes)
+    check_split_bytes(split_bytes)
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
     with StoreView(path) as view:
         files = _index_files(view)
         odd = _headers_are_odd(view, files)
         begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
         indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
-        splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), split_bytes, fail_on_data_loss=False)
+        size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
+        splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), size_bytes, fail_on_data_loss=False)
         # What takes longest comes first, so that no core waits for it at the end.
         parts = [GlanceWork(path), *indexes, *splits]
         found: list[Any] = run_tasks(spark, functools.partial(audit_part, SplitWork(levels, begin)), parts, on_progress)

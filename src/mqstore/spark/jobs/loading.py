@@ -30,7 +30,6 @@ from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import NewStore, build_derived
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
-from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.store.arguments import check_store_path
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
@@ -115,7 +114,7 @@ def load(
         clock.note("write")
         copying.remove_tree(spool)
         _note_topics(new, measured)
-        built, _ = build_derived(spark, new, DEFAULT_SPLIT_BYTES, on_progress)
+        built, _ = build_derived(spark, new, on_progress=on_progress)
         clock.note("derive")
         stage.put_in_place()
     return LoadResult(

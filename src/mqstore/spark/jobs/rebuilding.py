@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.inventory import take_inventory
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
-from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
 from mqstore.spark.splits import open_log, plan_splits, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
@@ -111,7 +111,7 @@ def rebuild(
     output: str | os.PathLike[str] | None = None,
     *,
     in_place: bool = False,
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    split_bytes: int | None = None,
     config: StoreConfig | None = None,
     on_progress: Progress | None = None,
 ) -> RebuildResult:
@@ -123,7 +123,7 @@ def rebuild(
         output: the new store's directory, which must not exist or be empty.
         in_place: change ``source`` itself; give no ``output`` then. It is locked meanwhile, its log is not copied, and
             the new queues and index take the place of the old ones when they are complete.
-        split_bytes: how much of the log one task takes.
+        split_bytes: how much of the log one task takes; left out, 64 MiB to 1 GiB, by the log and the cores.
         config: file sizes, where they are not those of ``source``, and the delay levels.
         on_progress: called with (tasks done, tasks in all) while queues are built, which is most of the work.
 
@@ -135,8 +135,7 @@ def rebuild(
         NotAStoreError, StoreIOError, DiskFullError.
     """
     clock = Clock()
-    if split_bytes < 1:
-        raise errors.UsageError("split_bytes is below 1", found=split_bytes)
+    check_split_bytes(split_bytes)
     check_ways(output, in_place)
     config = config or StoreConfig()
     if config.enable_consume_queue_ext:
@@ -181,7 +180,7 @@ class Built(NamedTuple):
 
 
 def build_derived(
-    spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None = None
+    spark: SparkSession, stage: NewStore, split_bytes: int | None = None, on_progress: Progress | None = None
 ) -> tuple[Built, int]:
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
@@ -195,7 +194,7 @@ def build_derived(
 
 
 def _rebuild_in_place(
-    spark: SparkSession, store: StorePaths, config: StoreConfig, split_bytes: int, on_progress: Progress | None
+    spark: SparkSession, store: StorePaths, config: StoreConfig, split_bytes: int | None, on_progress: Progress | None
 ) -> tuple[Built, int]:
     """The same in a store that has queues and index, which stay until the new ones are complete."""
     places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
@@ -228,9 +227,9 @@ def _replace(new: NewStore, built: Built) -> None:
         raise
 
 
-def _build(spark: SparkSession, stage: NewStore, split_bytes: int, on_progress: Progress | None) -> Built:
+def _build(spark: SparkSession, stage: NewStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
     """Build queues and index in the scratch directory."""
-    splits = plan_splits(stage.store, split_bytes)
+    splits = plan_splits(stage.store, split_bytes_of(spark, split_bytes, take_inventory(stage.paths.commit_logs)))
     paths = StorePaths(stage.scratch / "built")
     levels = delay_levels_of(stage.paths, stage.config.message_delay_level)
     keys = stage.scratch if stage.config.message_index_enable else None
