@@ -7,8 +7,10 @@ One store is made: `orders` in four queues, and `rare`, which is 1 % of the log.
 rows with all columns. What is over in a second or two is measured in a store of ``--large`` messages as well. Every row
 of the table is measured in each round, ours and its peer by turns, so that other load on the machine meets both;
 results are medians, with the lowest and highest round, and go to ``bench/results/spark.md`` and ``spark.json``. Rows
-that say "a core" compare with one process on one core, divided by the cores that Spark has. The largest resident memory
-of any Python worker is noted for each row, and that of the driver at the end.
+that say "a core" compare with one process on one core, divided by the cores that Spark has. In front of each, what was
+written before is sent to the disk, so that none pays for another's. A rebuild into a new store copies the log, which
+takes most of its time; one in place does not. The largest resident memory of any Python worker is noted for each row,
+and that of the driver at the end.
 """
 
 from __future__ import annotations
@@ -190,6 +192,14 @@ class Bench:
         """The same by the compiled rebuild of one process."""
         mqstore.rebuild(self.store, self._fresh("rebuilt"))
 
+    def rebuild_in_place(self) -> None:
+        """Queues and index anew, beside the log that stays."""
+        mqstore.spark.jobs.rebuild(self.spark, self.store, in_place=True)
+
+    def rebuild_in_place_peer(self) -> None:
+        """The same by the compiled rebuild of one process."""
+        mqstore.rebuild(self.store, None, in_place=True)
+
     def audit(self) -> None:
         """Every record and unit."""
         mqstore.spark.jobs.audit(self.spark, self.store)
@@ -217,6 +227,7 @@ def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[],
     for number in range(rounds):
         turns = [(ours, row.ours), (peer, row.peer)]
         for work, seconds in turns if number % 2 == 0 else turns[::-1]:
+            os.sync()
             with WorkerMemory() as memory:
                 started = time.perf_counter()
                 work()
@@ -227,6 +238,16 @@ def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[],
     return row
 
 
+def rebuild_and_audit(bench: Bench) -> list[tuple[Row, Callable[[], None], Callable[[], None]]]:
+    """Rows of the jobs whose tasks go through the log without handing it on."""
+    rebuild = Row("rebuild in place, a core", "the compiled rebuild", per_core=True)
+    audit = Row("audit, a core", "the same in process", per_core=True)
+    return [
+        (rebuild, bench.rebuild_in_place, bench.rebuild_in_place_peer),
+        (audit, bench.audit, here(bench.audit)),
+    ]
+
+
 def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
     """All rows but those on one core, as far as ``only`` is in their names."""
     pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
@@ -234,8 +255,12 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
         (Row("scan, all columns", "Spark reading the Parquet"), bench.scan_all, bench.scan_all_parquet),
         (Row("1 % of the log by queues", "the same by a scan"), lambda: bench.rare("auto"), lambda: bench.rare("scan")),
         (Row("export, a core", "scan and pyarrow write in process", per_core=True), bench.export, here(bench.export)),
-        (Row("rebuild, a core", "the compiled rebuild", per_core=True), bench.rebuild, bench.rebuild_peer),
-        (Row("audit, a core", "the same in process", per_core=True), bench.audit, here(bench.audit)),
+        (
+            Row("rebuild to a new store, a core", "the compiled rebuild", per_core=True),
+            bench.rebuild,
+            bench.rebuild_peer,
+        ),
+        *rebuild_and_audit(bench),
     ]
     pairs = [pair for pair in pairs if only in pair[0].name]
     if any(row.name.startswith("scan") for row, _, _ in pairs):
@@ -243,38 +268,35 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
     return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
 
 
-def measure_large(bench: Bench, messages: int, body_bytes: int, rounds: int, only: str) -> list[Row]:
+def measure_large(large: Bench, messages: int, rounds: int, only: str) -> list[Row]:
     """What is over soon, where the log is large: in a small one most of it is what Spark takes for anything."""
-    large = Bench(bench.work, bench.work / "large", bench.cores)
-    large.spark = bench.spark
     pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
         (Row("1 % of the log by queues", "the same by a scan"), lambda: large.rare("auto"), lambda: large.rare("scan")),
-        (Row("rebuild, a core", "the compiled rebuild", per_core=True), large.rebuild, large.rebuild_peer),
-        (Row("audit, a core", "the same in process", per_core=True), large.audit, here(large.audit)),
+        *rebuild_and_audit(large),
     ]
     for row, _, _ in pairs:
         row.name, row.messages = f"large log: {row.name}", messages
-    pairs = [pair for pair in pairs if only in pair[0].name]
-    if pairs:
-        make_store(large.store, messages, body_bytes)
-    rows = [compare(large, row, ours, peer, rounds) for row, ours, peer in pairs]
-    shutil.rmtree(large.store, ignore_errors=True)
-    return rows
+    return [compare(large, row, ours, peer, rounds) for row, ours, peer in pairs if only in row.name]
 
 
-def measure_cores(bench: Bench, rounds: int) -> list[Row]:
-    """What all cores do beside one."""
-    works = {
-        "scan, two columns": bench.scan_two, "scan, all columns": bench.scan_all, "export": bench.export,
-        "rebuild": bench.rebuild, "audit": bench.audit,
+def measure_cores(bench: Bench, large: Bench, messages: int, rounds: int) -> list[Row]:
+    """What all cores do beside one; in the large log where a small one is over soon."""
+    works = {"scan, all columns": bench.scan_all, "export": bench.export}
+    works |= {
+        "large log: scan, two columns": large.scan_two, "large log: rebuild in place": large.rebuild_in_place,
+        "large log: audit": large.audit,
     }  # fmt: skip
     rows = {name: Row(f"{name}, {bench.cores} cores", "one core") for name in works}
+    for name, row in rows.items():
+        row.messages = messages if name.startswith("large") else 0
     for number in range(rounds):
         for cores in (bench.cores, 1):
             bench.start(cores)  # in the same Java, which is warm after the first round
+            large.spark = bench.spark
             for name, work in works.items():
                 if number == 0:
                     work()
+                os.sync()
                 started = time.perf_counter()
                 work()
                 (rows[name].ours if cores == bench.cores else rows[name].peer).append(time.perf_counter() - started)
@@ -343,8 +365,12 @@ def main() -> None:
         bench.start(arguments.cores)
         rows = measure(bench, arguments.rounds, arguments.only)
         if arguments.large:
-            rows += measure_large(bench, arguments.large, arguments.body, arguments.rounds, arguments.only)
-        rows += measure_cores(bench, arguments.rounds) if arguments.cores > 1 and not arguments.only else []
+            large = Bench(work, work / "large", arguments.cores)
+            large.spark = bench.spark
+            make_store(large.store, arguments.large, arguments.body)
+            rows += measure_large(large, arguments.large, arguments.rounds, arguments.only)
+            if arguments.cores > 1 and not arguments.only:
+                rows += measure_cores(bench, large, arguments.large, arguments.rounds)
         bench.spark.stop()
         with mqstore.inspect(work / "store") as view:
             log_bytes = view.log_end
