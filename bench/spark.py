@@ -117,13 +117,23 @@ def make_store(path: Path, messages: int, body_bytes: int) -> None:
                 store.wait_dispatched()
 
 
+def run_in_turn(
+    spark: object, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None, on_result: Any = None
+) -> list[Any]:
+    """Stands in for ``run_tasks``."""
+    results = [function(item) for item in items]
+    for result in results if on_result is not None else ():
+        on_result(result)
+    return results
+
+
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
     """Let jobs run their tasks one after the other, without Spark, on one core."""
     real = [module.run_tasks for module in MODULES]
     pa.set_cpu_count(1)
     for module in MODULES:
-        module.run_tasks = lambda spark, function, items, on_progress=None: [function(item) for item in items]
+        module.run_tasks = run_in_turn
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -83,14 +84,31 @@ def read_part(view: MessagesView, part: Any) -> Iterator[dict[str, Any]]:
             yield {**row, "properties": dict(row["properties"])} if "properties" in row else row
 
 
-def run_here(spark: object, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
+def run_here(
+    spark: object, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None, on_result: Any = None
+) -> list[Any]:
     """Stands in for ``run_tasks``: the same in this process, everything pickled as between processes, each task twice
     as when an attempt is lost."""
     results = []
     for item in items:
         for _ in range(2):
             result = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(item)))))
+        if on_result is not None:
+            on_result(result)
         results.append(result)
+    return results
+
+
+def run_at_once(
+    spark: object, function: Any, items: Sequence[Any], on_progress: Any = None, on_result: Any = None
+) -> list[Any]:
+    """The same with every task twice at the same time, as under speculation; either's answer counts."""
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        for number, item in enumerate(items):
+            results.append(list(pool.map(function, [item, item]))[number % 2])
+            if on_result is not None:
+                on_result(results[-1])
     return results
 
 

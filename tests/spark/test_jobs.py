@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from mqstore.spark.jobs import audit, auditing, export, exporting, parquet, rebu
 from mqstore.spark.jobs.tasks import split_bytes_of
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
-from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_here
+from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_at_once, run_here
 
 NO_SPARK: Any = None
 
@@ -399,16 +398,6 @@ def test_another_export_into_the_same_directory_is_refused(golden: Path, tmp_pat
     with pytest.raises(mqstore.UsageError, match="another export"):
         export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", options={"subscribe": "TopicTest"})
     export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="basic")
-
-
-def run_at_once(spark: object, function: Any, items: Any, on_progress: Any = None) -> list[Any]:
-    """Every task twice at the same time, as under speculation; either's answer counts."""
-    results = []
-    with ThreadPoolExecutor(2) as pool:
-        for number, item in enumerate(items):
-            both = list(pool.map(function, [item, item]))
-            results.append(both[number % 2])
-    return results
 
 
 def test_tasks_that_run_twice_at_the_same_time(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

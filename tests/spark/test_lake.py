@@ -195,6 +195,15 @@ def test_killed_in_the_middle(exported: Path, monkeypatch: pytest.MonkeyPatch, d
     assert all(len(list(directory.iterdir())) == 1 for directory in exported.glob("topic=*/date=*"))
 
 
+def test_what_a_killed_one_staged_is_no_directory_that_was_put_aside(exported: Path) -> None:
+    staged = exported / "_mqstore" / compacting._STAGE_NAME / "topic=Orders.old" / "date=2020-01-01"
+    staged.mkdir(parents=True)
+    shutil.copy(next(exported.glob("topic=*/date=*/*.parquet")), staged / "merged.parquet")
+    before = rows_below(exported)
+    compact(NO_SPARK, exported)
+    assert rows_below(exported) == before
+
+
 def test_files_that_come_meanwhile_stay(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = max(exported.glob("topic=*/date=*"), key=lambda path: len(list(path.iterdir())))
 

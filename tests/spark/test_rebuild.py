@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,12 @@ import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
+from mqstore.spark.jobs.queue_files import JoinedRanges, SplitUnits, Work, build_units
+from mqstore.spark.splits import plan_splits
+from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
-from spark.support import files_below, run_here
+from spark.support import files_below, run_at_once, run_here
 
 NO_SPARK: Any = None
 
@@ -152,7 +154,9 @@ def test_an_irregular_log_that_fails_keeps_its_queues(store: Path, monkeypatch: 
         assert not (store / "consumequeue").exists()
         raise mqstore.DiskFullError("no space left")
 
-    monkeypatch.setattr(rebuilding.queue_files, "join_ranges", lambda found: None)
+    monkeypatch.setattr(
+        rebuilding.queue_files.JoinedRanges, "take", lambda joined, _: vars(joined).update(irregular=True)
+    )
     monkeypatch.setattr("mqstore.store.rebuild.put_in_order", fail)
     with pytest.raises(mqstore.DiskFullError):
         rebuild(NO_SPARK, store, in_place=True)
@@ -188,8 +192,8 @@ def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pyte
     def fail(*arguments: Any) -> None:
         raise mqstore.DiskFullError("no space left")
 
-    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
-        results = run_here(spark, function, items)
+    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], *others: Any) -> list[Any]:
+        results = run_here(spark, function, items, *others)
         if getattr(function, "func", function).__name__ == step:
             fail()
         return results
@@ -228,7 +232,13 @@ def counted(function):
         return function(*arguments)
     return run
 
-rebuilding.run_tasks = lambda spark, function, items, on_progress=None: [counted(function)(item) for item in items]
+def run(spark, function, items, on_progress=None, on_result=lambda result: None):
+    results = [counted(function)(item) for item in items]
+    for result in results:
+        on_result(result)
+    return results
+
+rebuilding.run_tasks = run
 copying.remove_tree = counted(copying.remove_tree)
 for name in ("rename", "remove_file", "replace_file"):
     setattr(durable, name, counted(getattr(durable, name)))
@@ -268,6 +278,125 @@ def test_killed_in_place(tmp_path: Path) -> None:
             assert not list(path.glob("*rebuild*"))
             assert findings(path) == []
             shutil.rmtree(path)
+
+
+def zero_units(store: Path) -> None:
+    """Damage a queue in a way that opening mends as long as nothing says that the queues are complete."""
+    for file in sorted((store / "consumequeue").rglob("0" * 20)):
+        with file.open("r+b") as opened:
+            opened.seek(20 * 20)
+            opened.write(bytes(20 * 20))
+    (store / "mqstore-dispatch.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("by", ["spark", "process"])
+def test_a_failure_takes_the_note_of_new_queues_back_with_them(
+    store: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    def fail(*arguments: Any) -> None:
+        (store / "mqstore-dispatch.json").write_bytes(note)
+        raise mqstore.DiskFullError("no space left")
+
+    rebuild_in_order(store, None, in_place=True)
+    note = (store / "mqstore-dispatch.json").read_bytes()
+    zero_units(store)
+    broken = files_below(store / "consumequeue")
+    monkeypatch.setattr(rebuilding, "_note", fail)
+    monkeypatch.setattr("mqstore.store.rebuild.put_in_order", fail)
+    with pytest.raises(mqstore.DiskFullError):
+        rebuild(NO_SPARK, store, in_place=True) if by == "spark" else rebuild_in_order(store, None, in_place=True)
+    assert files_below(store / "consumequeue") == broken
+    mqstore.open(store).close()
+    assert findings(store) == []
+
+
+def test_what_a_killed_rebuild_put_aside_comes_back_when_the_next_one_fails(store: Path) -> None:
+    before = files_below(store / "consumequeue"), files_below(store / "index")
+    damaged = store / "commitlog" / ("0" * 20)
+    sound = damaged.read_bytes()
+    damaged.write_bytes(sound[:500_000] + b"\xff" * 10_000 + sound[510_000:])
+    for again in (
+        lambda: rebuild(NO_SPARK, store, in_place=True),
+        lambda: rebuild_in_order(store, None, in_place=True),
+    ):
+        for name in ("consumequeue", "index"):
+            (store / name).rename(store / f"{name}.before-rebuild")
+        with pytest.raises(mqstore.CorruptRecordError):
+            again()
+        assert (files_below(store / "consumequeue"), files_below(store / "index")) == before
+        assert not list(store.glob("*.before-rebuild"))
+
+
+def test_a_link_is_not_rebuilt_in_place(store: Path, tmp_path: Path) -> None:
+    for name in ("consumequeue", "index"):
+        (store / name).rename(tmp_path / name)
+        (store / name).symlink_to(tmp_path / name)
+        before = files_below(tmp_path)
+        for works in (
+            lambda: rebuild(NO_SPARK, store, in_place=True),
+            lambda: rebuild_in_order(store, None, in_place=True),
+        ):
+            with pytest.raises(mqstore.UsageError, match="link"):
+                works()
+        assert files_below(tmp_path) == before
+        (store / name).unlink()
+        (tmp_path / name).rename(store / name)
+
+
+def test_a_damaged_checkpoint_is_made_anew(store: Path, tmp_path: Path) -> None:
+    small = StoreConfig(max_hash_slot_num=50, max_index_num=90)
+    for size in (4096, 5):
+        (store / "checkpoint").write_bytes(b"\xee" * size)
+        shutil.copytree(store, tmp_path / "in-order")
+        rebuild_in_order(tmp_path / "in-order", None, in_place=True, config=small)
+        rebuild(NO_SPARK, store, in_place=True, config=small)
+        assert len(files_below(store / "index")) > 1
+        assert files_below(store) == files_below(tmp_path / "in-order")
+        shutil.rmtree(tmp_path / "in-order")
+
+
+def test_a_service_may_take_the_store_as_soon_as_its_queues_are_there(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (mqstore.StoreLockedError("another came"), mqstore.DiskFullError("no space left")):
+        zero_units(store)
+
+        def fail(*arguments: Any, error: mqstore.MqstoreError = error) -> int:
+            raise error
+
+        monkeypatch.setattr(rebuilding, "put_in_order", fail)
+        if isinstance(error, mqstore.StoreLockedError):
+            assert rebuild(NO_SPARK, store, in_place=True).left_out == 0
+        else:
+            with pytest.raises(mqstore.DiskFullError):
+                rebuild(NO_SPARK, store, in_place=True)
+        assert findings(store) == []  # the new queues are complete, so they stay
+    mqstore.open(store).close()
+    assert not list(store.glob("*rebuild*"))
+
+
+def test_an_attempt_that_comes_late_makes_nothing(store: Path, tmp_path: Path) -> None:
+    split, *_ = plan_splits(StoreRef(str(store), ""), 1 << 30)
+    for keys in (None, tmp_path / "gone"):
+        with pytest.raises(mqstore.StoreIOError, match="over"):
+            build_units(Work(tmp_path / "gone" / "built", 6_000_000, "1s", keys), split)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_keys_that_are_lost_on_their_way_fill_no_index_file(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], *others: Any) -> list[Any]:
+        results = run_here(spark, function, items, *others)
+        for path in store.glob("mqstore-rebuild/*/keys-*"):
+            with path.open("r+b") as file:
+                file.seek(path.stat().st_size // 40 * 20)
+                file.write(bytes(20))
+        return results
+
+    before = files_below(store)
+    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    with pytest.raises(mqstore.StoreIOError, match="lost on their way"):
+        rebuild(NO_SPARK, store, in_place=True, split_bytes=100_000)
+    assert files_below(store) == before
 
 
 def test_the_progress_of_a_store_that_died_is_doubted_in_place(tmp_path: Path) -> None:
@@ -311,13 +440,37 @@ def test_further_queues_in_place(tmp_path: Path) -> None:
     }
 
 
-def test_tasks_that_run_twice_at_once_in_place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(spark: Any, function: Callable[[Any], Any], items: Sequence[Any], on_progress: Any = None) -> list[Any]:
-        with ThreadPoolExecutor(2) as pool:
-            return [list(pool.map(function, [item, item]))[number % 2] for number, item in enumerate(items)]
+def test_further_queues_as_configured(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", enable_multi_dispatch=True, enable_lmq=True) as opened:
+        for name in ("mirror", "mirror,%LMQ%b"):
+            opened.put(Message("T", b"x", properties={"INNER_MULTI_DISPATCH": name}, queue_id=0))
+    for path in [*(tmp_path / "s").glob("mqstore-*"), tmp_path / "s" / "consumequeue"]:
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    config = StoreConfig(enable_multi_dispatch=True, enable_lmq=True)
+    rebuild_in_order(tmp_path / "s", tmp_path / "in-order", config=config)
+    assert rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out", config=config).queues == 3
+    assert rebuild(NO_SPARK, tmp_path / "s", in_place=True, config=config).queues == 3
+    for name in ("out", "s"):
+        assert files_below(tmp_path / name) == files_below(tmp_path / "in-order")
 
+
+def test_ranges_are_joined_and_not_kept_by_split() -> None:
+    joined, queue = JoinedRanges(), ("T", 0)
+    for begin, end in ((3, 5), (5, 9)):
+        found = SplitUnits(ranges={queue: (begin, end)})
+        joined.take(found)
+        assert found.ranges == {}
+    assert (joined.ranges, joined.irregular) == ({queue: (3, 9)}, False)
+    for begin in (10, 8):
+        joined = JoinedRanges()
+        for one in ((3, 9), (begin, 12)):
+            joined.take(SplitUnits(ranges={queue: one}))
+        assert joined.irregular
+
+
+def test_tasks_that_run_twice_at_once_in_place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(store, tmp_path / "in-order")
-    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    monkeypatch.setattr(rebuilding, "run_tasks", run_at_once)
     rebuild(NO_SPARK, store, in_place=True, split_bytes=300_000)
     rebuild_in_order(tmp_path / "in-order", None, in_place=True)
     assert files_below(store) == files_below(tmp_path / "in-order")

@@ -45,7 +45,7 @@ from mqstore.store.log_reader import LogReader
 from mqstore.store.log_units import LogUnits
 from mqstore.store.maintenance import MaintenanceService
 from mqstore.store.message import Message, PutResult
-from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch, save_multi_dispatch
+from mqstore.store.multi_dispatch import resolve_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths, is_legal_topic
 from mqstore.store.progress import take_back_progress
 from mqstore.store.putting import Putting
@@ -148,11 +148,8 @@ class Engine:
         places.lock(self._log_locks)
 
     def _find_multi_dispatch(self) -> None:
-        found = find_multi_dispatch(self.paths)
-        wanted = (self.config.enable_multi_dispatch, self.config.enable_lmq)
-        self.multi_dispatch = MultiDispatch(
-            *(old if new is None else new for new, old in zip(wanted, found, strict=True))
-        )
+        config = self.config
+        self.multi_dispatch = resolve_multi_dispatch(self.paths, config.enable_multi_dispatch, config.enable_lmq)
         save_multi_dispatch(self.path, self.multi_dispatch)
 
     def _find_delay_levels(self) -> None:

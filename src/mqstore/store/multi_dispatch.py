@@ -72,6 +72,12 @@ def find_multi_dispatch(paths: StorePaths) -> MultiDispatch:
     return MultiDispatch(has_light_queue, has_light_queue)
 
 
+def resolve_multi_dispatch(paths: StorePaths, enabled: bool | None, lmq: bool | None) -> MultiDispatch:
+    """What the store at ``paths`` is to do: as configured, or else as :func:`find_multi_dispatch` says."""
+    found = find_multi_dispatch(paths)
+    return MultiDispatch(found.enabled if enabled is None else enabled, found.lmq if lmq is None else lmq)
+
+
 def save_multi_dispatch(root: Path, multi: MultiDispatch) -> None:
     """Note ``multi`` in the store at ``root``, durably; a store that never had further queues needs no note."""
     path = root / NOTE_NAME

@@ -205,14 +205,29 @@ def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
 
 
 def _rebuild_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None) -> int:
-    with locked(paths):
+    with taken_in_place(paths):
         move_aside(paths)
-    return finish_in_place(paths, config, on_progress)
+    return build_or_put_back(paths, config, on_progress)
 
 
 @contextlib.contextmanager
-def locked(paths: StorePaths) -> Iterator[None]:
-    """Keep every other writer out of a store and its log."""
+def taken_in_place(paths: StorePaths) -> Iterator[None]:
+    """Keep every other writer out of a store and its log, and bring back what a killed rebuild has left aside.
+
+    Raises:
+        UsageError: queues or index are a link: what is built would not lie where it leads.
+        StoreLockedError.
+    """
+    with _locked(paths):
+        for directory, _ in paths.before_rebuild:
+            if directory.is_symlink():
+                raise errors.UsageError("a link cannot be rebuilt in place", found=directory, hint="--output NEW")
+        put_back(paths)
+        yield
+
+
+@contextlib.contextmanager
+def _locked(paths: StorePaths) -> Iterator[None]:
     lock, log_locks = StoreLock(paths.lock), DirectoryLocks()
     try:
         paths.log_places.lock(log_locks)
@@ -227,35 +242,37 @@ def move_aside(paths: StorePaths) -> None:
     save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
     durable.remove_file(paths.dispatch_checkpoint)
     for directory, aside in paths.before_rebuild:
-        copying.remove_tree(aside)
         if mode_of(directory):
             durable.rename(directory, aside)
     paths.sync()
 
 
 def put_back(paths: StorePaths) -> None:
-    """After a failure in a locked store: what was moved aside takes the place of what was begun."""
-    for directory, aside in paths.before_rebuild:
-        if mode_of(aside):
-            copying.remove_tree(directory)
-            durable.rename(aside, directory)
-    paths.sync()
+    """In a locked store, what was moved aside takes the place of what was begun; nothing where nothing is aside."""
+    left = [(directory, aside) for directory, aside in paths.before_rebuild if mode_of(aside)]
+    if left:
+        durable.remove_file(paths.dispatch_checkpoint)  # it would call the old queues complete, for the new ones
+        paths.sync()
+    for directory, aside in left:
+        copying.remove_tree(directory)
+        durable.rename(aside, directory)
+    if left:
+        paths.sync()
 
 
-def finish_in_place(paths: StorePaths, config: StoreConfig, on_progress: Progress | None = None) -> int:
-    """Build what is missing of a store whose old queues and index are aside; they are gone then, or back if it fails.
+def build_or_put_back(paths: StorePaths, config: StoreConfig, on_progress: Progress | None = None) -> int:
+    """Build queues and index of a store whose old ones are aside; those are gone then, or back if it fails.
 
     Returns as :func:`~mqstore.store.engine.put_in_order`.
     """
     try:
-        left_out = put_in_order(paths.root, config, on_progress)
+        return put_in_order(paths.root, config, on_progress)
     except errors.StoreLockedError:
         raise  # a writer came in between: it builds the queues now, and they are its own
     except BaseException:
-        with contextlib.suppress(errors.StoreLockedError), locked(paths):  # the same here
+        with contextlib.suppress(errors.StoreLockedError), _locked(paths):  # the same here
             put_back(paths)
         raise
-    return left_out
 
 
 def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.files.inventory import ProblemKind
@@ -29,9 +29,9 @@ from mqstore.spark.jobs.audit_parts import (
     audit_part,
     queues_are_odd,
 )
-from mqstore.spark.jobs.queue_files import QueueRanges, join_ranges
+from mqstore.spark.jobs.queue_files import JoinedRanges, QueueRanges
 from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
-from mqstore.spark.splits import plan_splits
+from mqstore.spark.splits import Split, plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_store_path
 from mqstore.store.check import CheckSummary, check_store
@@ -117,35 +117,58 @@ def audit(
         indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
         size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
         splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), size_bytes, fail_on_data_loss=False)
-        # What takes longest comes first, so that no core waits for it at the end.
-        parts = [GlanceWork(path), *indexes, *splits]
-        found: list[Any] = run_tasks(spark, functools.partial(audit_part, SplitWork(levels, begin)), parts, on_progress)
-        glance: Glance = found[0]
-        index: list[IndexAudit] = found[1 : len(indexes) + 1]
-        audits: list[SplitAudit] = found[len(indexes) + 1 :]
-        ranges = join_ranges([one.found for one in audits])
-        odd |= glance.odd or ranges is None or any(one.odd for one in audits)
-        odd = odd or _index_is_odd(view, begin, audits, index, glance.log_end)
-        odd = odd or any(_queues(spark, view, ranges or {}))
+        scan = _scan(spark, SplitWork(levels, begin), path, indexes, splits, on_progress)
+        odd |= scan.glance.odd or scan.joined.irregular or any(one.odd for one in scan.splits)
+        odd = odd or _index_is_odd(view, begin, scan.splits, scan.indexes, scan.glance.log_end)
+        odd = odd or any(_queues(spark, view, scan.joined.ranges))
         keys_in_index = sum(file.header.index_count - 1 for file in files)
-        log_bytes = glance.log_end - view.min_physical_offset
-        view.log.trust_to(glance.log_end)
+        log_bytes = scan.glance.log_end - view.min_physical_offset
+        view.log.trust_to(scan.glance.log_end)
         units_in_queues = sum(queue.count for queue in view.queues())
     clock.note("scan")
     findings, summary = _name(spark, levels, path) if odd else ([], CheckSummary())
     clock.note("check")
     return AuditResult(
-        records=sum(one.found.records for one in audits) if splits else summary.records,
+        records=sum(one.found.records for one in scan.splits) if splits else summary.records,
         log_bytes=log_bytes,
-        units=sum(one.found.units for one in audits) if splits else summary.units,
+        units=sum(one.found.units for one in scan.splits) if splits else summary.units,
         units_in_queues=units_in_queues,
-        wrong_units=sum(one.wrong_units for one in audits),
-        keys=sum(one.found.keys for one in audits) if splits else None,
+        wrong_units=sum(one.wrong_units for one in scan.splits),
+        keys=sum(one.found.keys for one in scan.splits) if splits else None,
         keys_in_index=keys_in_index,
         findings=findings,
         seconds=clock.seconds,
         stage_seconds=clock.stages,
     )
+
+
+class _Scan(NamedTuple):
+    """What the tasks told of the parts of a store."""
+
+    glance: Glance
+    indexes: list[IndexAudit]
+    splits: list[SplitAudit]
+    joined: JoinedRanges
+
+
+def _scan(
+    spark: SparkSession,
+    work: SplitWork,
+    path: Path,
+    indexes: list[IndexWork],
+    splits: list[Split],
+    on_progress: Progress | None,
+) -> _Scan:
+    joined = JoinedRanges()
+
+    def take(result: Glance | IndexAudit | SplitAudit) -> None:
+        if isinstance(result, SplitAudit):
+            joined.take(result.found)
+
+    # What takes longest comes first, so that no core waits for it at the end.
+    parts = [GlanceWork(path), *indexes, *splits]
+    found: list[Any] = run_tasks(spark, functools.partial(audit_part, work), parts, on_progress, take)
+    return _Scan(found[0], found[1 : len(indexes) + 1], found[len(indexes) + 1 :], joined)
 
 
 def _overlap(view: StoreView) -> bool:

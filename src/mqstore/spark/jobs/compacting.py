@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _STAGE_NAME: Final = "compact.partial"
 _ROW_GROUP_BYTES: Final = 32 << 20
 _EXCHANGE: Final = 2
+_ASIDE: Final = "%old"
+"""Ends the name of a directory that was put aside. No partition's name does, as these are percent-encoded."""
 _AT_WORKING_DIRECTORY: Final = -100
 
 
@@ -256,7 +258,7 @@ def _swap(directory: Path, new: Path, planned: list[str]) -> None:
         return
     if not _exchange(directory, new):
         # Two steps where the file system knows no better; _restore does the second if this process cannot.
-        aside = new.with_name(f"{new.name}.old")
+        aside = new.with_name(f"{new.name}{_ASIDE}")
         os.rename(directory, aside)
         os.rename(new, directory)
     durable.sync_directory(directory.parent)
@@ -274,8 +276,8 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _restore(root: Path, stage: Path) -> None:
     """Finish a swap that was killed between its two steps."""
-    for aside in sorted(stage.rglob("*.old")) if stage.is_dir() else ():
-        directory = root / aside.relative_to(stage).with_name(aside.name.removesuffix(".old"))
+    for aside in sorted(stage.rglob(f"*{_ASIDE}")) if stage.is_dir() else ():
+        directory = root / aside.relative_to(stage).with_name(aside.name.removesuffix(_ASIDE))
         if not directory.exists():
             aside.rename(directory)
             durable.sync_directory(directory.parent)

@@ -37,7 +37,7 @@ from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.kafka.names import partition_directory_name
-from mqstore.spark.jobs.rebuilding import NewStore, build_derived
+from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.jobs.tasks import run_tasks
 from mqstore.store.message import QueueInfo
 from mqstore.store.paths import StorePaths
@@ -289,5 +289,5 @@ def _to_rocketmq(
         for (source, loss), count in lost.items():
             report.partitions[source].lose(loss, count)
     durable.sync_directory(paths.commit_log)
-    build_derived(spark, NewStore(paths, stage.scratch(), sizes, config))
+    build_derived(spark, TargetStore(paths, stage.scratch(), sizes, config))
     rocketmq_side.finish_store(stage.root, config, report, commits)

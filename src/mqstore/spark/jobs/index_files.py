@@ -6,18 +6,19 @@ file begins with the next record, which is that of the next key only if no recor
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.files.mapped_file import MappedFile
 from mqstore.layout import index as layout
 from mqstore.layout.index import IndexHeader
-from mqstore.spark.jobs.key_files import KEY_SIZE, Key, KeyRange, read_keys
+from mqstore.spark.jobs.key_files import KEY, KEY_SIZE, Key, KeyRange, read_keys
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.store.index_header import start_after
 from mqstore.store.index_reader import Geometry
@@ -120,11 +121,12 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile:
     file = MappedFile(path, work.geometry.file_size, create=True)
     try:
         file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(plan.start)
-        count = plan.start.index_count
+        count, offset = max(1, plan.start.index_count), 0
         for keys in read_keys(plan.keys):
             count += len(keys) // KEY_SIZE
             # A mapped page that the device cannot store would end the process.
             file.reserve(layout.entry_position(count, slots))
+            offset = _check(plan, keys, offset)
             kernels.index_put_keys(file.buffer, slots, entries, keys, 0)
             file.let_go(layout.entry_position(0, slots), layout.entry_position(count, slots))
         file.sync()
@@ -133,12 +135,23 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile:
     return BuiltFile(path, plan.begin_timestamp_ms)
 
 
+def _check(plan: FilePlan, keys: bytes, offset: int) -> int:
+    """The physical offset of the last of ``keys``, which come behind ``offset``; none of a log goes back.
+
+    Nothing keeps keys from a machine that dies, and a shared file system may give zeros in their place.
+    """
+    offsets = np.frombuffer(keys, KEY)["physicalOffset"]
+    if offsets[0] < offset or bool((offsets[1:] < offsets[:-1]).any()):
+        raise errors.StoreIOError("keys of the log were lost on their way", path=plan.keys[0].path)
+    return int(offsets[-1])
+
+
 def name_files(work: Work, built: Sequence[BuiltFile]) -> list[str]:
     """Give the files their names, which follow from the times they begin with and from each other."""
     names: list[str] = []
     for one in built:
         name = next_index_name(one.begin_timestamp_ms, names[-1] if names else None)
-        os.replace(one.path, work.directory / name)
+        durable.rename(one.path, work.directory / name)
         names.append(name)
     durable.sync_directory(work.directory)
     return names

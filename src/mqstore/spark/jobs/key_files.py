@@ -12,12 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from mqstore import errors, kernels
 from mqstore.files import durable
 from mqstore.store.log_reader import Chunk
 
 KEYS_AT_A_TIME: Final = 1 << 16
 KEY_SIZE: Final = kernels.INDEX_KEY.size
+KEY: Final = np.dtype([("keyHash", ">i4"), ("physicalOffset", ">i8"), ("storeTimestamp", ">i8")])
+"""As :data:`mqstore.kernels.INDEX_KEY`."""
 
 
 class Key(NamedTuple):
@@ -66,10 +70,17 @@ class KeyWriter:
         self.count += len(keys) // KEY_SIZE
 
     def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close the file; on some file systems only this tells that there was no room.
+
+        Raises:
+            DiskFullError, StoreIOError.
+        """
+        fd, self._fd = self._fd, -1
+        if self.path is not None and fd >= 0:
+            try:
+                os.close(fd)
+            except OSError as error:
+                raise errors.from_os_error(error, "write keys", self.path) from error
 
 
 def read_keys(ranges: Sequence[KeyRange]) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
-from mqstore.spark.jobs.rebuilding import NewStore, build_derived
+from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
 from mqstore.store.arguments import check_store_path
 from mqstore.store.commit_log import Pending
@@ -128,11 +128,11 @@ def load(
     )
 
 
-def _new_store(stage: Stage, config: StoreConfig) -> NewStore:
+def _new_store(stage: Stage, config: StoreConfig) -> TargetStore:
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     sizes = resolve_sizes(paths, config)
-    return NewStore(paths, stage.scratch(), sizes, with_sizes(config, sizes))
+    return TargetStore(paths, stage.scratch(), sizes, with_sizes(config, sizes))
 
 
 # -- measuring
@@ -262,7 +262,7 @@ def _encode(group: list[tuple[Pending, int]], size: int, position: int, queues: 
     return memoryview(buffer)[:done]
 
 
-def _measure(spark: SparkSession, new: NewStore, spool: Path, on_progress: Progress | None) -> list[Measured]:
+def _measure(spark: SparkSession, new: TargetStore, spool: Path, on_progress: Progress | None) -> list[Measured]:
     work = _Work(new.paths.commit_log, new.sizes.commit_log, new.config)
     # Spark numbers the files of a sorted table in its order.
     return run_tasks(spark, work.measure, sorted(spool.glob("part-*.parquet")), on_progress)
@@ -318,7 +318,7 @@ def _close(pieces: list[Piece]) -> None:
     pieces[-1] = pieces[-1]._replace(closes=True)
 
 
-def _write(spark: SparkSession, new: NewStore, measured: list[Measured], on_progress: Progress | None) -> int:
+def _write(spark: SparkSession, new: TargetStore, measured: list[Measured], on_progress: Progress | None) -> int:
     file_size = new.sizes.commit_log
     plans, end = plan_writes(measured, file_size)
     for start in range(0, end, file_size):
@@ -329,7 +329,7 @@ def _write(spark: SparkSession, new: NewStore, measured: list[Measured], on_prog
     return end
 
 
-def _note_topics(new: NewStore, measured: list[Measured]) -> None:
+def _note_topics(new: TargetStore, measured: list[Measured]) -> None:
     """Make the topics known, as a store does that takes a message of a new one."""
     settings = Settings(new.paths.config)
     settings.load()

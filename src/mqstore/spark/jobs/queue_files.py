@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from mqstore import errors
+from mqstore.files import durable
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
@@ -30,7 +32,10 @@ QueueRanges = dict[QueueKey, tuple[int, int]]
 
 
 class Work(NamedTuple):
-    """Where the queues go, and the keys on their way to the index: None when there is to be none."""
+    """Where the queues go, and the keys on their way to the index: None when there is to be none.
+
+    ``root`` is there as long as the job wants anything.
+    """
 
     root: Path
     file_size: int
@@ -121,8 +126,14 @@ def build_units(work: Work, split: Split) -> SplitUnits:
     pool = FilePool(writable=True)
     table = QueueTable(StorePaths(work.root), pool, work.file_size)
     keys = None if work.keys is None else KeyWriter(work.keys)
+
+    def on_chunk(chunk: Chunk) -> None:
+        if not work.root.is_dir():  # the job has failed, and nobody would remove what is written from now on
+            raise errors.StoreIOError("the job that wanted this is over", path=work.root)
+        if keys is not None:
+            keys.put(chunk)
+
     try:
-        on_chunk = None if keys is None else keys.put
         for key, run in runs_of(split, work.delay_levels, found, on_chunk=on_chunk):
             queue = table.get_or_create(*key)
             if queue is None:
@@ -143,18 +154,34 @@ def build_units(work: Work, split: Split) -> SplitUnits:
     return found
 
 
-def join_ranges(found: Sequence[SplitUnits]) -> QueueRanges | None:
-    """The range of every queue over all splits in log order; None when one has a gap or an offset twice."""
-    joined: QueueRanges = {}
-    for one in found:
-        if one.irregular:
-            return None
-        for key, (begin, end) in one.ranges.items():
-            first, last = joined.get(key, (begin, begin))
-            if begin != last:
-                return None
-            joined[key] = (first, end)
-    return joined
+class JoinedRanges:
+    """The range of every queue over all splits, which are taken in log order.
+
+    Attributes:
+        ranges: by queue; as far as there is no gap.
+        irregular: whether a queue has a gap, or an offset twice.
+    """
+
+    def __init__(self) -> None:
+        self.ranges: QueueRanges = {}
+        self.irregular = False
+
+    def take(self, found: SplitUnits) -> None:
+        """The ranges of the next split, which it is rid of then: all of them would be splits times queues."""
+        self.irregular |= found.irregular
+        for key, (begin, end) in found.ranges.items():
+            first, last = self.ranges.get(key, (begin, begin))
+            self.irregular |= begin != last
+            self.ranges[key] = (first, end)
+        found.ranges = {}
+
+
+def sync_names(paths: StorePaths, ranges: QueueRanges) -> None:
+    """Make the names of all queue files durable: of an attempt that died, nobody else knows that it made some."""
+    directories = {paths.queue(*key) for key in ranges}
+    directories |= {one.parent for one in directories}
+    for directory in (*sorted(directories, reverse=True), paths.consume_queue, paths.root):
+        durable.sync_directory(directory)
 
 
 def fill_fronts(paths: StorePaths, file_size: int, ranges: QueueRanges) -> None:

@@ -9,6 +9,7 @@ goes through it in order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -36,16 +37,17 @@ from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places, save_places
+from mqstore.store.multi_dispatch import resolve_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.rebuild import (
     as_it_is,
+    build_or_put_back,
     check_ways,
     copy_beside_log,
-    finish_in_place,
     inventory_to_copy,
-    locked,
     move_aside,
     put_back,
+    taken_in_place,
 )
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
@@ -61,13 +63,13 @@ class RebuildResult:
     """What a rebuild made.
 
     Attributes:
-        output: the new store.
+        output: the store that has them.
         records, log_bytes: what its log holds.
         queues, units: what its queues hold.
         keys, index_files: what its index holds.
         seconds: how long it took.
         in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
-        stage_seconds: by stage: copy, build.
+        stage_seconds: by stage: copy, unless in place, and build.
         left_out: messages of the log that are in no queue, as their records claim queues or places that cannot be.
     """
 
@@ -84,13 +86,13 @@ class RebuildResult:
     left_out: int = 0
 
 
-class NewStore(NamedTuple):
-    """The store being made, under another name until it is complete, or the one whose queues and index are.
+class TargetStore(NamedTuple):
+    """The store whose queues and index are made: a new one under another name until it is complete, or one in place.
 
     Attributes:
         paths: where it lies.
-        scratch: where an attempt writes what counts when it is finished. Attempts that Spark has given up may go on
-            for a while, so that nothing of theirs may lie in the store.
+        scratch: where tasks write. Attempts that Spark has given up may go on for a while. They make no file that the
+            store would get by that; to files of queues that it has got they write the same bytes again.
         sizes, config: the shape of its files, and the rest.
     """
 
@@ -180,17 +182,17 @@ class Built(NamedTuple):
 
 
 def build_derived(
-    spark: SparkSession, stage: NewStore, split_bytes: int | None = None, on_progress: Progress | None = None
+    spark: SparkSession, target: TargetStore, split_bytes: int | None = None, on_progress: Progress | None = None
 ) -> tuple[Built, int]:
     """Build queues and index of a store that has its log alone, and close it as a broker would.
 
     Returns what was built, and how many messages are in no queue, as their records claim queues or places that cannot
     be.
     """
-    built = _build(spark, stage, split_bytes, on_progress)
-    _put(stage, built)
+    built = _build(spark, target, split_bytes, on_progress)
+    _put(target, built)
     # Of a log whose queues are built, what comes behind them.
-    return built, built.left_out + put_in_order(stage.paths.root, stage.config)
+    return built, built.left_out + put_in_order(target.paths.root, target.config)
 
 
 def _rebuild_in_place(
@@ -199,63 +201,76 @@ def _rebuild_in_place(
     """The same in a store that has queues and index, which stay until the new ones are complete."""
     places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
     store = StorePaths(store.root, places)
-    with locked(store):
+    with taken_in_place(store):
         if places is not None:
             save_places(store.root, places)  # tasks know the store by its path alone
         config = as_it_is(store, config)
         # An attempt that a killed job left behind must not write to what this one makes.
-        new = NewStore(store, store.rebuild_scratch / uuid.uuid4().hex, resolve_sizes(store, config), config)
+        scratch = store.rebuild_scratch / uuid.uuid4().hex
+        target = TargetStore(store, scratch, resolve_sizes(store, config), config)
         copying.remove_tree(store.rebuild_scratch)
         try:
-            durable.make_directories(new.scratch)
-            built = _build(spark, new, split_bytes, on_progress)
-            _replace(new, built)
+            durable.make_directories(scratch)
+            built = _build(spark, target, split_bytes, on_progress)
+            _replace(target, built)
         finally:
-            copying.remove_tree(store.rebuild_scratch)
-    return built, built.left_out + finish_in_place(store, config)
+            with contextlib.suppress(errors.StoreIOError):  # late attempts still write to it: the next start removes it
+                copying.remove_tree(store.rebuild_scratch)
+    if built.ranges is None:
+        return built, build_or_put_back(store, config, on_progress)
+    left_out = 0
+    with contextlib.suppress(errors.StoreLockedError):  # a writer that came in between does the same
+        left_out = put_in_order(store.root, config)
+    return built, built.left_out + left_out
 
 
-def _replace(new: NewStore, built: Built) -> None:
+def _replace(target: TargetStore, built: Built) -> None:
     """Put what was built into a locked store in place of what it has, or nothing if that fails."""
-    if mode_of(new.paths.abort):  # of a store that died, progress may claim more than its log holds
-        durable.replace_file(new.paths.progress_in_doubt, b"")
+    if mode_of(target.paths.abort):  # of a store that died, progress may claim more than its log holds
+        durable.replace_file(target.paths.progress_in_doubt, b"")
     try:
-        move_aside(new.paths)
-        _put(new, built)
+        move_aside(target.paths)
+        _put(target, built)
     except BaseException:
-        put_back(new.paths)
+        put_back(target.paths)
         raise
 
 
-def _build(spark: SparkSession, stage: NewStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
+def _build(spark: SparkSession, target: TargetStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
     """Build queues and index in the scratch directory."""
-    splits = plan_splits(stage.store, split_bytes_of(spark, split_bytes, take_inventory(stage.paths.commit_logs)))
-    paths = StorePaths(stage.scratch / "built")
-    levels = delay_levels_of(stage.paths, stage.config.message_delay_level)
-    keys = stage.scratch if stage.config.message_index_enable else None
-    work = queue_files.Work(paths.root, stage.sizes.consume_queue, levels, keys)
-    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress)
-    ranges = queue_files.join_ranges(found)
-    if ranges is None:
-        _log.warning("%s: queues with gaps or doubles, going through the log in order", stage.paths.root)
+    config = target.config
+    multi = resolve_multi_dispatch(target.paths, config.enable_multi_dispatch, config.enable_lmq)
+    save_multi_dispatch(target.paths.root, multi)  # where tasks find it
+    splits = plan_splits(target.store, split_bytes_of(spark, split_bytes, take_inventory(target.paths.commit_logs)))
+    paths = StorePaths(target.scratch / "built")
+    durable.make_directories(paths.root)
+    keys = target.scratch if config.message_index_enable else None
+    levels = delay_levels_of(target.paths, config.message_delay_level)
+    work = queue_files.Work(paths.root, target.sizes.consume_queue, levels, keys)
+    joined = queue_files.JoinedRanges()
+    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress, joined.take)
+    if joined.irregular:
+        _log.warning("%s: queues with gaps or doubles, going through the log in order", target.paths.root)
         return Built(paths, found, None, [])
-    queue_files.fill_fronts(paths, stage.sizes.consume_queue, ranges)
-    return Built(paths, found, ranges, _build_index(spark, stage, paths, found))
+    queue_files.fill_fronts(paths, target.sizes.consume_queue, joined.ranges)
+    if joined.ranges:
+        queue_files.sync_names(paths, joined.ranges)
+    return Built(paths, found, joined.ranges, _build_index(spark, target, paths, found))
 
 
-def _put(stage: NewStore, built: Built) -> None:
+def _put(target: TargetStore, built: Built) -> None:
     """Move what was built into a store that has none; nothing when the store itself must build it."""
     if built.ranges is None:
         return
     if built.ranges:
-        durable.rename(built.paths.consume_queue, stage.paths.consume_queue)
+        durable.rename(built.paths.consume_queue, target.paths.consume_queue)
     if built.index_names:
-        durable.rename(built.paths.index, stage.paths.index)
-    durable.sync_directory(stage.paths.root)
-    _note(stage, built.found, built.ranges, built.index_names)
+        durable.rename(built.paths.index, target.paths.index)
+    durable.sync_directory(target.paths.root)
+    _note(target, built, built.ranges)
 
 
-def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> NewStore:
+def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> TargetStore:
     """Copy log and settings, the log's files side by side."""
     source = StorePaths(
         source.root, given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
@@ -269,7 +284,7 @@ def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreC
     durable.sync_directory(paths.commit_log)
     copy_beside_log(source, paths)
     levels = delay_levels_of(source, config.message_delay_level)
-    return NewStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
+    return TargetStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
 
 
 def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
@@ -277,57 +292,54 @@ def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
     source, target = pair
     own = scratch / f"{target.name}-{uuid.uuid4().hex}"
     copying.copy_file(source, own)
-    os.replace(own, target)
+    durable.rename(own, target)
 
 
-def _build_index(spark: SparkSession, stage: NewStore, paths: StorePaths, found: list[SplitUnits]) -> list[str]:
+def _build_index(spark: SparkSession, target: TargetStore, paths: StorePaths, found: list[SplitUnits]) -> list[str]:
     """Build the index files of ``paths``; their names, oldest first."""
-    if not stage.config.message_index_enable:
+    if not target.config.message_index_enable:
         return []
-    log = open_log(stage.store)
+    log = open_log(target.store)
     try:
-        plans = index_files.plan_files(log, found, stage.sizes.index.max_entries - 1)
+        plans = index_files.plan_files(log, found, target.sizes.index.max_entries - 1)
     finally:
         log.close()
     if not plans:
         return []
     durable.make_directories(paths.index)
-    work = index_files.Work(paths.index, stage.scratch, stage.sizes.index)
+    work = index_files.Work(paths.index, target.scratch, target.sizes.index)
     return index_files.name_files(work, run_tasks(spark, functools.partial(index_files.build_file, work), plans))
 
 
-def _note(
-    stage: NewStore,
-    found: list[SplitUnits],
-    ranges: dict[tuple[str, int], tuple[int, int]],
-    names: list[str],
-) -> None:
+def _note(target: TargetStore, built: Built, ranges: queue_files.QueueRanges) -> None:
     """Tell the store that its derived files are complete, so that opening it finds nothing to do."""
-    if not any(one.records for one in found):
+    filled = [one for one in built.found if one.records]
+    if not filled:
         return
-    last = [one for one in found if one.records][-1]
-    index_count = 1
-    if names:
-        with (stage.paths.index / names[-1]).open("rb") as file:
-            index_count = index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size)).index_count
+    paths, names = target.paths, built.index_names
+    headers = [_index_header(paths.index / name) for name in names[-2:]]
     moment = Dispatched(
-        last.end_offset,
-        last.last_record_offset,
-        max(one.last_timestamp_ms for one in found),
+        filled[-1].end_offset,
+        filled[-1].last_record_offset,
+        max(one.last_timestamp_ms for one in filled),
         ranges,
         names[-1] if names else None,
-        index_count,
+        headers[-1].index_count if headers else 1,
     )
-    log = open_log(stage.store)
-    record = log.record_at(last.last_record_offset)
-    log.close()
-    note = DispatchCheckpoint.of(moment, record, stage.sizes)
-    durable.replace_file(stage.paths.dispatch_checkpoint, note.to_json())
-    if len(names) > 1:
-        with (stage.paths.index / names[-2]).open("rb") as file:
-            end_ms = index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size)).end_timestamp_ms
-        known = notes.load_checkpoint(stage.paths.checkpoint)
-        notes.save_checkpoint(stage.paths.checkpoint, known._replace(index_msg_timestamp_ms=end_ms))
+    log = open_log(target.store)
+    try:
+        record = log.record_at(filled[-1].last_record_offset)
+    finally:
+        log.close()
+    if len(headers) > 1:
+        known = notes.checkpoint_or_zeros(paths.checkpoint)
+        notes.save_checkpoint(paths.checkpoint, known._replace(index_msg_timestamp_ms=headers[0].end_timestamp_ms))
+    durable.replace_file(paths.dispatch_checkpoint, DispatchCheckpoint.of(moment, record, target.sizes).to_json())
+
+
+def _index_header(path: Path) -> index_layout.IndexHeader:
+    with path.open("rb") as file:
+        return index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size))
 
 
 def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool) -> RebuildResult:

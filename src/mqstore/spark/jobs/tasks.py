@@ -81,26 +81,31 @@ def run_tasks(
     function: Callable[[ItemT], ResultT],
     items: Sequence[ItemT],
     on_progress: Progress | None = None,
+    on_result: Callable[[ResultT], None] | None = None,
 ) -> list[ResultT]:
     """``[function(item) for item in items]``, each call in a task of its own.
 
-    Function, items and results are pickled, so results should be small. A task may run twice, also at the same time.
+    Function, items and results are pickled, so results should be small. ``on_result`` gets each in its order, when all
+    are there, and may take out of it what would be too much for all of them. A task may run twice, also at the same
+    time.
 
     Raises:
-        MqstoreError: as a task raised it. It ends the job at once: trying again would not help.
+        MqstoreError: as a task raised it, when all have ended. Such a task is not tried again, which would not help.
     """
     if not items:
         return []
     number = len(items)
     rows = spark.range(0, number, 1, number).mapInArrow(_Mapper(function, list(items)), "id long, result binary")
-    results: list[Any] = [None] * number
     with watched(spark, number, on_progress):
-        found = rows.collect()
-    for row in found:
-        result = pickle.loads(row["result"])
+        found = {row["id"]: row["result"] for row in rows.collect()}
+    results: list[Any] = []
+    for one in range(number):
+        result = pickle.loads(found.pop(one))
         if isinstance(result, MqstoreError):
             raise result
-        results[row["id"]] = result
+        if on_result is not None:
+            on_result(result)
+        results.append(result)
     return results
 
 
