@@ -16,7 +16,7 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -112,6 +112,31 @@ class FilePool:
         finally:
             self._give_back(slot)
         return data
+
+    def read_parts(self, path: Path, parts: Iterable[tuple[int, int]], target: memoryview) -> list[bool]:
+        """Read parts of a file, each its position and its size, into ``target``, one behind the other.
+
+        Returns which of them are in the file as a whole.
+
+        Raises:
+            StoreIOError: the file could not be read.
+        """
+        whole, begin = [], 0
+        if isinstance(path, RemotePath):
+            for position, size_bytes in parts:
+                data = self._remote.read(path, position, size_bytes)
+                target[begin : begin + len(data)] = data
+                whole.append(len(data) == size_bytes)
+                begin += size_bytes
+            return whole
+        with self.descriptor(path) as fd:
+            try:
+                for position, size_bytes in parts:
+                    whole.append(_fill(fd, position, target[begin : begin + size_bytes]))
+                    begin += size_bytes
+            except OSError as error:
+                raise errors.from_os_error(error, "read", path) from error
+        return whole
 
     def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T | None:
         """``function(source, end, *args)``: the source is a descriptor of the file, or its map, good as far as ``end``.
@@ -228,3 +253,12 @@ class FilePool:
             os.close(slot.fd)
         else:
             self._doomed.append(slot)
+
+
+def _fill(fd: int, position: int, target: memoryview) -> bool:
+    """Read from ``position`` on until ``target`` is full; False when the file ends before."""
+    count = os.preadv(fd, [target], position)
+    while 0 < count < len(target):
+        target, position = target[count:], position + count
+        count = os.preadv(fd, [target], position)
+    return count == len(target)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from mqstore.kernels.api import (
     COLUMN_NAMES,
     INDEX_KEY,
+    PLACE,
     IndexSlots,
     Kernels,
     LogColumns,
@@ -108,7 +109,6 @@ log_tail = _chosen.log_tail
 measure_rows = _chosen.measure_rows
 ms_to_us = _chosen.ms_to_us
 msg_id_text = _chosen.msg_id_text
-physical_offsets = _chosen.physical_offsets
 properties_map = _chosen.properties_map
 put_batch = _chosen.put_batch
 put_message = _chosen.put_message
@@ -117,6 +117,7 @@ queue_runs = _chosen.queue_runs
 record_with_key = _chosen.record_with_key
 resync = _chosen.resync
 scan = _chosen.scan
+scan_at = _chosen.scan_at
 scan_units = _chosen.scan_units
 select_units = _chosen.select_units
 split_keys = _chosen.split_keys
@@ -127,6 +128,7 @@ __all__ = [
     "COLUMN_NAMES",
     "INDEX_KEY",
     "NAME",
+    "PLACE",
     "BatchColumns",
     "BatchStop",
     "HeaderLists",
@@ -168,7 +170,6 @@ __all__ = [
     "measure_rows",
     "ms_to_us",
     "msg_id_text",
-    "physical_offsets",
     "properties_map",
     "put_batch",
     "put_message",
@@ -177,6 +178,7 @@ __all__ = [
     "record_with_key",
     "resync",
     "scan",
+    "scan_at",
     "scan_units",
     "select_units",
     "split_keys",

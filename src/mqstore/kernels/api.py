@@ -46,12 +46,13 @@ class Stop(enum.IntEnum):
 class LogColumns(ColumnTable):
     """Records found by :func:`Kernels.scan`, one row each, and how the scan ended.
 
-    Positions count in the scanned buffer; add :attr:`physical_offset` for places in the log. Rows are valid
-    as long as the buffer keeps its bytes. Sizes of tags, keys and unique key are -1 for records without them.
+    Positions count in the scanned buffer; ``own_offset`` is the record's place in the log, which it states itself. Rows
+    are valid as long as the buffer keeps its bytes. Sizes of tags, keys and unique key are -1 for records without them.
 
     Attributes:
         count: number of rows.
-        physical_offset: log offset of the buffer's byte 0, as given to the scan.
+        physical_offset: log offset of the buffer's byte 0, as given to the scan; -1 for a buffer of bytes from
+            several places.
         next_position: where the scan ended, in the buffer.
         stop: why it ended.
         damage: what is wrong at ``next_position`` when ``stop`` is DAMAGED, otherwise None.
@@ -97,6 +98,7 @@ class LogColumns(ColumnTable):
     tags_position = Cell(10, "q")
     keys_position = Cell(11, "q")
     uniq_key_position = Cell(12, "q")
+    own_offset = Cell(13, "q")
 
     size = Cell(0, "i")
     magic = Cell(1, "i")
@@ -138,6 +140,11 @@ class QueueRun(NamedTuple):
 
 INDEX_KEY: Final = struct.Struct(">iqq")
 """A key that is to be filed in an index file: its hash as filed, physical offset and store time in ms of its record."""
+
+
+PLACE: Final = struct.Struct("=5q")
+"""Where a record should be: its physical offset, size, queue offset, the number of its queue among those that it is
+given with, and its position in a buffer."""
 
 
 class IndexSlots(NamedTuple):
@@ -225,6 +232,24 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
                 ``physical_offset + p``.
             max_records: stop after this many.
             check_crc: whether bodies are checked against their checksums.
+        """
+
+    def scan_at(
+        self, buffer: Buffer, places: Buffer, queues: Sequence[tuple[bytes, int]], *, check_crc: bool = True
+    ) -> tuple[LogColumns, bytearray]:
+        """The records at given places of a buffer, which may hold bytes from all over the log.
+
+        A record counts when :meth:`scan` would count it, and it is all that its place says: nothing outside of the
+        bytes of its place is looked at.
+
+        Args:
+            buffer: holds the records.
+            places: one :data:`PLACE` behind the other, in any order, overlapping or not.
+            queues: topics and numbers of the queues that they are of.
+            check_crc: whether bodies are checked against their checksums.
+
+        Returns the records in the order of their places, and a byte for each place: 1 where the record is, 0 where a
+        place lies outside the buffer or holds no such record. ``stop`` means nothing here.
         """
 
     def resync(self, buffer: Buffer, position: int, end: int, physical_offset: int) -> int:
@@ -421,9 +446,6 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
         self, buffer: Buffer, columns: LogColumns, start: int, stop: int, *, allocate: Allocate | None = None
     ) -> Strings:
         """The offset message ids (docs/format/message-id.md)."""
-
-    def physical_offsets(self, columns: LogColumns, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:
-        """Physical offsets of the rows, 64 bits each."""
 
     def ms_to_us(self, column: Column, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:
         """Times in ms as times in µs, 64 bits each; what does not fit becomes the least or greatest number."""

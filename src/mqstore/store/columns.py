@@ -135,11 +135,6 @@ def _msg_id(chunk: Chunk, start: int, stop: int) -> Any:
     return _strings(kernels.msg_id_text(chunk.buffer, chunk.columns, start, stop, allocate=allocate), pa.string())
 
 
-def _physical_offset(chunk: Chunk, start: int, stop: int) -> Any:
-    offsets = kernels.physical_offsets(chunk.columns, start, stop, allocate=allocate)
-    return pa.Array.from_buffers(pa.int64(), stop - start, [None, pa.py_buffer(offsets)])
-
-
 def _corrupt_reason(chunk: Chunk, start: int, stop: int) -> Any:
     """Null for a sound record. The body's checksum is all that can be wrong: what else is makes no row."""
     columns, data = chunk.columns, memoryview(chunk.buffer)
@@ -147,11 +142,10 @@ def _corrupt_reason(chunk: Chunk, start: int, stop: int) -> Any:
     for row in range(start, stop):
         begin = columns.body_position[row]
         right, stored = body_crc(data[begin : begin + columns.body_size[row]]), columns.body_crc[row]
-        at = chunk.physical_offset + columns.position[row]
         reasons.append(
             None
             if right == stored
-            else f"the body has another checksum at {at}: the record says {stored}, it is {right}"
+            else f"the body has another checksum at {columns.own_offset[row]}: the record says {stored}, it is {right}"
         )
     return pa.array(reasons, pa.string())
 
@@ -160,7 +154,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "topic": _bytes("topic", pa.string()),
     "queueId": _numbers("queue_id", pa.int32()),
     "queueOffset": _numbers("queue_offset", pa.int64()),
-    "physicalOffset": _physical_offset,
+    "physicalOffset": _numbers("own_offset", pa.int64()),
     "msgId": _msg_id,
     "keys": _keys,
     "tags": _bytes("tags", pa.string()),

@@ -45,7 +45,11 @@ _LAST_FILES = 3
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of the log as columns: ``columns`` refer to ``buffer``, whose byte 0 is at ``physical_offset``."""
+    """Records as columns, which refer to ``buffer``.
+
+    Of a stretch of the log, ``physical_offset`` is where the buffer's byte 0 lies. It is -1 where records were read at
+    places of their own (:meth:`~mqstore.kernels.api.Kernels.scan_at`): then only their columns say where they lie.
+    """
 
     buffer: bytes
     physical_offset: int
@@ -53,20 +57,18 @@ class Chunk:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset just past the last record."""
+        """Physical offset just past the last record of a stretch of the log."""
         return self.physical_offset + self.columns.next_position
 
     @property
     def last_record_offset(self) -> int:
         """Physical offset of the last record."""
-        return self.physical_offset + int(self.columns.position[self.columns.count - 1])
+        return int(self.columns.own_offset[self.columns.count - 1])
 
     def records(self) -> Iterator[Record]:
         """The records decoded, for code that is in no hurry."""
         for position in self.columns.position:
-            record = decode_record(
-                self.buffer, position, physical_offset=self.physical_offset + position, check_crc=False
-            )
+            record = decode_record(self.buffer, position, check_crc=False)
             assert isinstance(record, Record)
             yield record
 

@@ -383,22 +383,6 @@ def find_property(buffer, columns, bytes name, Py_ssize_t start, Py_ssize_t stop
 
 # ---- numbers ---------------------------------------------------------------------------------------------------
 
-def physical_offsets(columns, Py_ssize_t start, Py_ssize_t stop, *, allocate=None):
-    """Physical offsets of rows; see mqstore.kernels.api.Kernels.physical_offsets."""
-    cdef Columns rows
-    cdef bytearray arena = open_columns(columns, &rows)
-    cdef Target made
-    cdef int64_t* out
-    cdef int64_t row
-    check_rows(rows.count, start, stop)
-    made = allocated(allocate, 8 * (stop - start))
-    out = <int64_t*> made.at
-    with nogil:
-        for row in range(start, stop):
-            out[row - start] = rows.physical_offset + rows.position[row]
-    return made.done()
-
-
 def ms_to_us(column, Py_ssize_t start, Py_ssize_t stop, *, allocate=None):
     """Times in ms as times in µs; see mqstore.kernels.api.Kernels.ms_to_us."""
     cdef Source source = Source(column)

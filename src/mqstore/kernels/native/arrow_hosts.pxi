@@ -169,6 +169,6 @@ def msg_id_text(buffer, columns, Py_ssize_t start, Py_ssize_t stop, *, allocate=
                 out, source.at + rows.store_host_position[row],
                 HOST_V6_SIZE if rows.sys_flag[row] & STORE_HOST_V6 else HOST_V4_SIZE,
             )
-            mq_put64(place, rows.physical_offset + rows.position[row])
+            mq_put64(place, rows.own_offset[row])
             out = put_hex(out, place, 8)
     return Strings(offsets.done(), data.done(), None)

@@ -158,6 +158,7 @@ cdef struct Columns:
     int64_t* tags_position
     int64_t* keys_position
     int64_t* uniq_key_position
+    int64_t* own_offset
     int32_t* size
     int32_t* magic
     int32_t* body_crc
@@ -173,9 +174,9 @@ cdef struct Columns:
     int32_t* uniq_key_size
 
 cdef enum:
-    WIDE_COLUMNS = 13
+    WIDE_COLUMNS = 14
     NARROW_COLUMNS = 13
-    ROW_SIZE = 13 * 8 + 13 * 4
+    ROW_SIZE = 14 * 8 + 13 * 4
 
 
 cdef void lay_out(Columns* columns, char* arena, int64_t capacity) noexcept nogil:

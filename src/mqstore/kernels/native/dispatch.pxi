@@ -142,7 +142,7 @@ cdef void write_units(
         if found.of_row[row - start] < 0:
             continue
         run = found.runs + found.of_row[row - start]
-        mq_put64(run.out, columns.physical_offset + columns.position[row])
+        mq_put64(run.out, columns.own_offset[row])
         mq_put32(run.out + 8, columns.size[row])
         mq_put64(run.out + 12, unit_code(columns, base, row, delay_ms, highest))
         run.out += UNIT_SIZE

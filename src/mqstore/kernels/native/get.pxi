@@ -172,6 +172,91 @@ def scan_units(
     return LogColumns(arena, capacity, rows, data_offset, end, STOP_END, 0, 0, 0)
 
 
+cdef enum:
+    PLACE_SIZE = 40
+
+
+cdef struct RecordPlace:
+    int64_t physical_offset
+    int64_t size
+    int64_t queue_offset
+    int64_t queue
+    int64_t position
+
+
+cdef struct QueueName:
+    Text topic
+    int64_t queue_id
+
+
+cdef QueueName* names_of(queues, list topics, int64_t* count) except NULL:
+    """The queues in new memory, to be freed; their topics lie in ``topics``, for as long as somebody holds it."""
+    cdef list pairs = list(queues)
+    cdef QueueName* names = <QueueName*> calloc(len(pairs) + 1, sizeof(QueueName))
+    cdef bytes topic
+    if names == NULL:
+        raise MemoryError()
+    try:
+        for topic, queue_id in pairs:
+            topics.append(topic)
+            names[count[0]].topic = text_of(topic)
+            names[count[0]].queue_id = queue_id
+            count[0] += 1
+    except BaseException:
+        free(names)
+        raise
+    return names
+
+
+cdef inline bint is_record_of(
+    Source log, RecordPlace* place, const QueueName* names, int64_t name_count, bint check_crc, Parts* parts, Marks* marks
+) noexcept nogil:
+    """Whether the record that the place is for is there."""
+    cdef const uint8_t* p
+    if not inside(log.size, place.position, place.size) or place.size > INT_MAX:
+        return False
+    if not 0 <= place.physical_offset <= MAX_PHYSICAL_OFFSET or not 0 <= place.queue < name_count:
+        return False
+    p = log.at + place.position
+    return judge(p, place.size, place.physical_offset, check_crc, parts, marks) == VALID and is_of_queue(
+        p, parts, <int32_t> place.size, names[place.queue].topic, names[place.queue].queue_id, place.queue_offset
+    )
+
+
+def scan_at(buffer, places, queues, *, bint check_crc=True):
+    """The records at given places as LogColumns; see mqstore.kernels.api.Kernels.scan_at."""
+    cdef Source log = Source(buffer)
+    cdef Source wanted = Source(places)
+    cdef int64_t count = wanted.size // PLACE_SIZE
+    cdef int64_t capacity = padded(count)
+    cdef int64_t name_count = 0
+    cdef int64_t number, rows = 0, end = 0
+    cdef list topics = []
+    cdef QueueName* names = names_of(queues, topics, &name_count)
+    cdef Columns columns
+    cdef RecordPlace place
+    cdef Parts parts
+    cdef Marks marks
+    cdef bytearray arena, found
+    cdef char* is_found
+    try:
+        found = PyByteArray_FromStringAndSize(NULL, count)
+        is_found = PyByteArray_AS_STRING(found)
+        memset(&columns, 0, sizeof(Columns))
+        arena = grown(None, &columns, 0, capacity)
+        with nogil:
+            for number in range(count):
+                memcpy(&place, wanted.at + number * PLACE_SIZE, PLACE_SIZE)
+                is_found[number] = is_record_of(log, &place, names, name_count, check_crc, &parts, &marks)
+                if is_found[number]:
+                    put_row(&columns, rows, log.at + place.position, place.position, &parts, &marks)
+                    end = place.position + place.size
+                    rows += 1
+    finally:
+        free(names)
+    return LogColumns(arena, capacity, rows, -1, end, STOP_END, 0, 0, 0), found
+
+
 cdef int has_tag(const uint8_t* properties, Marks* marks, tags) except -2:
     """Whether the record's tag is one of ``tags`` (UTF-8); -1 for text that may be mended on reading."""
     if marks.tags.size < 0:

@@ -137,7 +137,7 @@ cdef int64_t put_row_keys(
     IndexFile* file, Columns* columns, const uint8_t* base, int64_t row, int64_t first
 ) noexcept nogil:
     """File the keys of a row from number ``first`` on; -1, or the number of the key that found the file full."""
-    cdef int64_t physical_offset = columns.physical_offset + columns.position[row]
+    cdef int64_t physical_offset = columns.own_offset[row]
     cdef int64_t time_ms = columns.store_timestamp_ms[row]
     cdef RowKeys keys = keys_of_row(columns, base, row)
     cdef uint32_t topic_hash = topic_hash_of(columns, base, row)
@@ -219,7 +219,7 @@ cdef int64_t take_keys(
     cdef uint32_t topic_hash
     while row < stop:
         keys = keys_of_row(columns, base, row)
-        physical_offset = columns.physical_offset + columns.position[row]
+        physical_offset = columns.own_offset[row]
         topic_hash = topic_hash_of(columns, base, row)
         size = next_key(&keys, &key)
         while size > 0:

@@ -33,6 +33,7 @@ cdef inline void put_row(
     columns.tags_position[row] = properties + marks.tags.start if marks.tags.size >= 0 else 0
     columns.keys_position[row] = properties + marks.keys.start if marks.keys.size >= 0 else 0
     columns.uniq_key_position[row] = properties + marks.uniq_key.start if marks.uniq_key.size >= 0 else 0
+    columns.own_offset[row] = mq_get64(p + 28)
     columns.size[row] = parts.size
     columns.magic[row] = parts.magic
     columns.body_crc[row] = mq_get32(p + 8)

@@ -6,13 +6,12 @@ from mqstore.kernels.pure.arrow import (
     host_text,
     ms_to_us,
     msg_id_text,
-    physical_offsets,
     properties_map,
     split_keys,
 )
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
-from mqstore.kernels.pure.get import scan_units, take_messages, unit_span
+from mqstore.kernels.pure.get import scan_at, scan_units, take_messages, unit_span
 from mqstore.kernels.pure.index import index_keys, index_put, index_put_keys, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
@@ -49,7 +48,6 @@ __all__ = [
     "measure_rows",
     "ms_to_us",
     "msg_id_text",
-    "physical_offsets",
     "properties_map",
     "put_batch",
     "put_message",
@@ -58,6 +56,7 @@ __all__ = [
     "record_with_key",
     "resync",
     "scan",
+    "scan_at",
     "scan_units",
     "select_units",
     "split_keys",

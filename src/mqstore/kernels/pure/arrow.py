@@ -114,16 +114,9 @@ def msg_id_text(
     check_rows(columns.count, start, stop)
     with memoryview(buffer) as view:
         texts = [
-            encode_message_id(_host(view, columns, row, True), columns.physical_offset + columns.position[row])
-            for row in range(start, stop)
+            encode_message_id(_host(view, columns, row, True), columns.own_offset[row]) for row in range(start, stop)
         ]
     return strings_of([text.encode() for text in texts], allocate)
-
-
-def physical_offsets(columns: LogColumns, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:
-    """See :meth:`mqstore.kernels.api.Kernels.physical_offsets`."""
-    check_rows(columns.count, start, stop)
-    return _numbers([columns.physical_offset + position for position in columns.position[start:stop]], allocate)
 
 
 def ms_to_us(column: Column, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:

@@ -67,7 +67,7 @@ def queue_runs(buffer: Buffer, columns: LogColumns, start: int, stop: int, delay
             run.timestamps_ms.append(columns.store_timestamp_ms[row])
             run.units.append(
                 QUEUE_UNIT.pack(
-                    columns.physical_offset + columns.position[row],
+                    columns.own_offset[row],
                     columns.size[row],
                     _unit_code(view, columns, row, topic, delays),
                 )

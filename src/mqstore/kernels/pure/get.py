@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from mqstore.errors import CorruptRecordError
-from mqstore.kernels.api import LogColumns, Stop
+from mqstore.kernels.api import PLACE, LogColumns, Stop
 from mqstore.kernels.pure.checks import MAX_PHYSICAL_OFFSET, check_rows
 from mqstore.kernels.pure.scan import row_of
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.layout.constants import INT_MAX, QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record, decode_record
 from mqstore.layout.tags import low_32_bits
@@ -114,10 +114,39 @@ def scan_units(
     return LogColumns(LogColumns.arena_of(rows), len(rows), len(rows), data_offset, end, Stop.END, 0, 0, 0)
 
 
-def _record_at(data: Buffer, at: int, unit: QueueUnit) -> Record | None:
+def scan_at(
+    buffer: Buffer, places: Buffer, queues: Sequence[tuple[bytes, int]], *, check_crc: bool = True
+) -> tuple[LogColumns, bytearray]:
+    """See :meth:`mqstore.kernels.api.Kernels.scan_at`."""
+    names = list(queues)
+    numbers = bytes(places)
+    rows: list[tuple[int, ...]] = []
+    found = bytearray()
+    end = 0
+    with memoryview(buffer) as view:
+        for place in PLACE.iter_unpack(numbers[: len(numbers) - len(numbers) % PLACE.size]):
+            begin, size, queue_offset, queue, position = place
+            record = None
+            if 0 <= begin <= MAX_PHYSICAL_OFFSET and 0 <= queue < len(names) and _is_inside(view, position, size):
+                record = _record_at(view, position, QueueUnit(begin, size, 0), check_crc=check_crc)
+            found.append(
+                record is not None
+                and (record.topic_raw, record.queue_id, record.queue_offset) == (*names[queue], queue_offset)
+            )
+            if record is not None and found[-1]:
+                rows.append(row_of(record, position))
+                end = position + size
+    return LogColumns(LogColumns.arena_of(rows), len(rows), len(rows), -1, end, Stop.END), found
+
+
+def _is_inside(view: memoryview, position: int, size: int) -> bool:
+    return 0 <= position <= len(view) - size and 0 <= size <= INT_MAX
+
+
+def _record_at(data: Buffer, at: int, unit: QueueUnit, check_crc: bool = False) -> Record | None:
     try:
         record = decode_record(
-            data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=False
+            data, at, physical_offset=unit.physical_offset, end=at + unit.size_bytes, check_crc=check_crc
         )
     except CorruptRecordError:
         return None

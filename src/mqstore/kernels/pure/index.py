@@ -47,7 +47,7 @@ def index_put(
         header = layout.decode_header(file)
         for current in range(row, stop):
             topic = decode_text(part(view, columns.topic_position[current], columns.topic_size[current]))
-            place = columns.physical_offset + columns.position[current], columns.store_timestamp_ms[current]
+            place = columns.own_offset[current], columns.store_timestamp_ms[current]
             first = key if current == row else 0
             for number, text in list(enumerate(_keys(view, columns, current)))[first:]:
                 if header.index_count >= max_entries:
@@ -101,7 +101,7 @@ def index_keys(buffer: Buffer, columns: LogColumns, row: int, stop: int) -> byte
     with memoryview(buffer) as view:
         for current in range(row, stop):
             topic = decode_text(part(view, columns.topic_position[current], columns.topic_size[current]))
-            place = columns.physical_offset + columns.position[current], columns.store_timestamp_ms[current]
+            place = columns.own_offset[current], columns.store_timestamp_ms[current]
             for text in _keys(view, columns, current):
                 taken += INDEX_KEY.pack(layout.key_hash(topic, text), *place)
     return bytes(taken)

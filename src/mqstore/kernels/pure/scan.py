@@ -95,6 +95,7 @@ def row_of(record: Record, position: int) -> tuple[int, ...]:
         position + c.BORN_HOST_POSITION,
         store_host,
         *(properties + start if size >= 0 else 0 for start, size in marks),
+        record.physical_offset,
     )
     narrow = (
         record.total_size,
