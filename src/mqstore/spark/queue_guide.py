@@ -9,6 +9,7 @@ log file up to the last unit is either proved to be described by the queues, or 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -156,18 +157,28 @@ class _Tally:
         return guide
 
     def _add(self, begins: Numbers, sizes: Numbers) -> None:
-        files: Numbers = np.searchsorted(self._starts, begins, side="right") - 1
-        sound = (files >= 0) & (sizes > 0)
-        for number in np.unique(files[sound]).tolist():
-            here = sound & (files == number)
-            inside, lengths = begins[here] - self._starts[number], sizes[here]
-            ends = inside + lengths
-            self._sums[0, number] += lengths.sum().astype(np.uint64)
-            # end squared - begin squared
-            self._sums[1, number] += (lengths.astype(np.uint64) * (inside + ends).astype(np.uint64)).sum()
-            self._ends[number] = max(self._ends[number], ends.max())
-            newest = int(inside.argmax())
-            self._last = max(self._last, (int(begins[here][newest]), int(lengths[newest])))
+        sound = (begins >= self._starts.min(initial=1 << 62)) & (sizes > 0)
+        if not sound.all():
+            begins, sizes = begins[sound], sizes[sound]
+        if not len(begins):
+            return
+        if (begins[1:] < begins[:-1]).any():
+            order = np.argsort(begins, kind="stable")
+            begins, sizes = begins[order], sizes[order]
+        low, high = (np.searchsorted(self._starts, begins[[0, -1]], side="right") - 1).tolist()
+        borders = [0, *np.searchsorted(begins, self._starts[low + 1 : high + 1]).tolist(), len(begins)]
+        for number, (first, stop) in enumerate(itertools.pairwise(borders), low):
+            if first < stop:
+                self._add_to_file(number, begins[first:stop] - self._starts[number], sizes[first:stop])
+
+    def _add_to_file(self, number: int, inside: Numbers, lengths: Numbers) -> None:
+        """Add units that lead into one file, in their order there, to what others claim of it."""
+        ends = inside + lengths
+        self._sums[0, number] += lengths.sum().astype(np.uint64)
+        # end squared - begin squared
+        self._sums[1, number] += (lengths * (inside + ends)).sum().astype(np.uint64)
+        self._ends[number] = max(self._ends[number], ends.max())
+        self._last = max(self._last, (int(inside[-1] + self._starts[number]), int(lengths[-1])))
 
     def _described(self) -> Iterator[tuple[int, int]]:
         ends = self._ends.astype(np.uint64)
