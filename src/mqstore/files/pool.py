@@ -132,7 +132,8 @@ class FilePool:
         with self.descriptor(path) as fd:
             try:
                 for position, size_bytes in parts:
-                    whole.append(_fill(fd, position, target[begin : begin + size_bytes]))
+                    part = target[begin : begin + size_bytes]
+                    whole.append(os.preadv(fd, [part], position) == size_bytes or _fill(fd, position, part))
                     begin += size_bytes
             except OSError as error:
                 raise errors.from_os_error(error, "read", path) from error
@@ -256,7 +257,7 @@ class FilePool:
 
 
 def _fill(fd: int, position: int, target: memoryview) -> bool:
-    """Read from ``position`` on until ``target`` is full; False when the file ends before."""
+    """Read from ``position`` on until ``target`` is full, however often it takes; False when the file ends before."""
     count = os.preadv(fd, [target], position)
     while 0 < count < len(target):
         target, position = target[count:], position + count

@@ -116,7 +116,9 @@ class Selection:
         """The wanted rows of a record batch that has the columns :attr:`columns`."""
         masks = self._masks(batch)
         if masks and batch.num_rows:
-            batch = batch.filter(reduce(pc.and_, masks))
+            mask = reduce(pc.and_, masks)
+            if pc.all(mask, skip_nulls=False).as_py() is not True:  # else all that a filter does is to copy
+                batch = batch.filter(mask)
         if self.keys is not None and batch.num_rows:
             batch = batch.filter(_key_mask(batch, self.keys))
         condition = Condition.parse(self.where)
