@@ -70,14 +70,19 @@ def copy(made: Path, tmp_path: Path) -> Path:
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Gives how many bytes of files were read since it was last asked."""
     counts: list[int] = []
-    real = FilePool.read
+    real, real_parts = FilePool.read, FilePool.read_parts
 
     def read(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
         data = real(pool, path, position, size_bytes)
         counts.append(len(data))
         return data
 
+    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[bool]:
+        counts.append(sum(size_bytes for _, size_bytes in parts))
+        return real_parts(pool, path, parts, target)
+
     monkeypatch.setattr(FilePool, "read", read)
+    monkeypatch.setattr(FilePool, "read_parts", read_parts)
 
     def asked() -> int:
         total = sum(counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -19,11 +20,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import mqstore
 from mqstore import Message
+from mqstore.files.pool import FilePool
 from mqstore.layout.queue_unit import QueueUnit, encode_unit
 from mqstore.spark import queue_reading
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
+from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit
+from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream import StreamReader
 from spark.support import expected_messages
 
@@ -271,18 +275,23 @@ def test_damage(copy: Path) -> None:
     assert len(all_rows(copy, subscribe="rare")) == 50  # it lies between theirs
 
 
-@pytest.mark.parametrize("field", ["offset", "size", "huge", "topic"])
+@pytest.mark.parametrize("field", ["offset", "size", "huge", "over", "none", "before", "again", "topic"])
 def test_a_unit_that_leads_elsewhere(copy: Path, field: str) -> None:
     rows = all_rows(copy)
     path = copy / "consumequeue" / "rare" / "0" / f"{0:020d}"
     with mqstore.inspect(copy) as view:
-        unit = list(view.units("rare", 0))[3]
+        units = list(view.units("rare", 0))
+        unit = units[3]
         others = {one.physical_offset: one for one in view.scan() if one.topic == "orders" and one.queue_id == 0}
         other = next(one for one in others.values() if one.queue_offset == 3)
     changed = {
         "offset": unit._replace(physical_offset=unit.physical_offset + 1),
         "size": unit._replace(size_bytes=unit.size_bytes + 1),
         "huge": unit._replace(size_bytes=(1 << 31) - 2),
+        "over": unit._replace(size_bytes=FILE_SIZE - unit.physical_offset % FILE_SIZE),
+        "none": unit._replace(size_bytes=0),
+        "before": unit._replace(physical_offset=unit.physical_offset - unit.size_bytes),
+        "again": units[4],
         "topic": QueueUnit(other.physical_offset, other.total_size, 0),
     }[field]
     with path.open("r+b") as file:
@@ -292,6 +301,60 @@ def test_a_unit_that_leads_elsewhere(copy: Path, field: str) -> None:
         all_rows(copy)
     rest = [place for place in places(rows) if place != ("rare", 0, 3)]
     assert places(all_rows(copy, onCorruptRecord="skip")) == rest
+
+
+@pytest.mark.parametrize("gap", [0, 1 << 20])
+def test_a_file_that_was_cut_short_meanwhile(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gap: int
+) -> None:
+    monkeypatch.setattr(queue_reading, "GAP_BYTES", gap)
+    strict, lax = reader_of(copy, subscribe="rare"), reader_of(copy, subscribe="rare", failOnDataLoss="false")
+    start = strict.initialOffset()
+    parts = strict.partitions(start, strict.latestOffset(start, ReadAllAvailable()))
+    rows = [row for part in parts for row in rows_of_part(strict, part)]
+    victims = [row for row in rows if row["physicalOffset"] < FILE_SIZE][-2:]
+    rest = [row for row in rows if row not in victims] if gap == 0 else []
+    real = FilePool.read_parts
+
+    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[bool]:
+        whole = path.read_bytes()
+        if int(path.name) == 0:
+            os.truncate(path, victims[0]["physicalOffset"] + 10)
+        there = real(pool, path, parts, target)
+        path.write_bytes(whole)
+        return there
+
+    monkeypatch.setattr(FilePool, "read_parts", read_parts)
+    with pytest.raises(mqstore.CorruptFileError, match=r"messages .* of queue rare/\d of broker-a were removed"):
+        [row for part in parts for row in rows_of_part(strict, part)]
+    with caplog.at_level(logging.WARNING):
+        found = [row for part in parts for row in rows_of_part(lax, part)]
+    if gap == 0:
+        assert found == rest
+    assert all(row in rows for row in found)
+    assert "they were removed before they were read" in caplog.text
+
+
+def test_small_messages_far_apart_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "broker-a"
+    with mqstore.open(path) as store:
+        for number in range(400):
+            store.put(Message("rare" if number % 100 == 0 else "orders", bytes(number % 100 * 100), queue_id=0))
+    reader = reader_of(path, subscribe="rare")
+    start = reader.initialOffset()
+    (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    split, policy = part.value, SplitPolicy.of(reader.options)
+    (chunk,) = read_queue_split(split, policy)
+    assert len(chunk.buffer) == sum(chunk.columns.size)  # and nothing of what lies between
+    assert [record.queue_offset for record in chunk.records()] == [0, 1, 2, 3]
+    # What lies between is counted where it is read.
+    monkeypatch.setattr(queue_reading, "GAP_BYTES", 1 << 20)
+    (chunk,) = read_queue_split(split, policy)
+    assert len(chunk.buffer) > 1_000_000
+    monkeypatch.setattr(queue_reading, "WINDOW_BYTES", 600_000)
+    sizes = [len(chunk.buffer) for chunk in read_queue_split(split, policy)]
+    assert len(sizes) == 2
+    assert all(500_000 < size < 600_000 for size in sizes)
 
 
 def test_partitions_are_small_and_say_the_same_each_time(made: Path) -> None:

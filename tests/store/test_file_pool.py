@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mqstore.errors import StoreIOError
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.pool import FilePool
 from mqstore.layout.buffers import Buffer
@@ -78,3 +79,29 @@ def test_a_map_outlives_its_owner_while_a_reader_is_inside(tmp_path: Path) -> No
         assert bytes(inside[:3]) == b"abc"
     del file
     assert open_files(tmp_path) == []
+
+
+def test_parts_of_a_file_one_behind_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(bytes(range(100)))
+    pool = FilePool()
+    target = bytearray(12)
+    parts = [(90, 3), (5, 4), (90, 3), (98, 2)]
+    assert pool.read_parts(path, parts, memoryview(target)) == [True] * 4
+    assert bytes(target) == bytes([90, 91, 92, 5, 6, 7, 8, 90, 91, 92, 98, 99])
+    target = bytearray(b"-" * 12)
+    assert pool.read_parts(path, [(98, 4), (100, 2), (200, 2), (1, 2)], memoryview(target)) == [
+        False, False, False, True,
+    ]  # fmt: skip
+    assert bytes(target) == b"bc------\1\2--".replace(b"b", b"\x62").replace(b"c", b"\x63")
+    # The system may give less than was asked for.
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, position: real(fd, [buffers[0][:2]], position))
+    target = bytearray(5)
+    assert pool.read_parts(path, [(10, 5)], memoryview(target)) == [True]
+    assert bytes(target) == bytes([10, 11, 12, 13, 14])
+    with pytest.raises(StoreIOError):
+        pool.read_parts(tmp_path / "none", [(0, 1)], memoryview(target))
+    with pytest.raises(StoreIOError):
+        pool.read_parts(tmp_path, [(0, 1)], memoryview(target))
+    pool.close()

@@ -176,11 +176,12 @@ def _windows(wanted: Places) -> Iterator[Places]:
     gaps = _gaps(wanted)
     sums = np.cumsum(wanted["size"])
     sums[1:] += np.cumsum(np.where((gaps > 0) & (gaps <= GAP_BYTES), gaps, 0))
-    first, done = 0, 0
+    first = 0
     while first < len(wanted):
-        stop = max(first + 1, int(np.searchsorted(sums, done + WINDOW_BYTES, side="right")))
+        most = sums[first] - wanted["size"][first] + WINDOW_BYTES
+        stop = max(first + 1, int(np.searchsorted(sums, most, side="right")))
         yield wanted[first:stop]
-        first, done = stop, int(sums[stop - 1])
+        first = stop
 
 
 def _runs(wanted: Places) -> tuple[Numbers, Numbers, Numbers]:
