@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.support import contents, lists, maps, texts
 from mqstore.errors import MqstoreError
-from mqstore.kernels import pure
+from mqstore.kernels import PLACE, pure
 from mqstore.layout import (
     batch,
     batch_queue_unit,
@@ -155,12 +155,24 @@ def _read(kernels: Any, data: bytes, base: int) -> list[Any]:
         kernels.index_put_keys(other, 5, 9, keys, 0),
         bytes(other),
         kernels.select_units(data, [5, 7], 0).tolist(),
+        *_records_at(kernels, data, base),
         kernels.unit_span(data, 0, 9, None, 1 << 14, 1 << 20),
         kernels.index_find(data, len(data), 5, max(0, (len(data) - 60) // 20), 7, 0, 64, 0, 1 << 62),
         kernels.record_with_key(
             data, len(data), 0, len(data), base, b"TopicTest", b"k", 0, 1 << 62, record.Record
         ),
     ]  # fmt: skip
+
+
+def _records_at(kernels: Any, data: bytes, base: int) -> list[Any]:
+    """The records at places that these bytes name, and at the place where one may begin."""
+    topic = data[89 : 89 + (data[88] & 127)] if len(data) > 88 else b""
+    queue_id = int.from_bytes(data[12:16], "big", signed=True)
+    numbers = int.from_bytes(data[:4], "big", signed=True), int.from_bytes(data[20:28], "big", signed=True)
+    columns, found = kernels.scan_at(
+        data, PLACE.pack(base, *numbers, 0, 0) + data, [(topic, queue_id), (b"TopicTest", 1)]
+    )
+    return [contents(columns), bytes(found)]
 
 
 def both_kernels(data: bytes) -> None:

@@ -15,11 +15,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
+import numpy as np
+import pyarrow as pa
+
 import mqstore
 from mqstore import Message
 from mqstore.files.pool import FilePool
 from mqstore.layout.index import index_keys
-from mqstore.spark import planning
+from mqstore.spark import planning, queue_guide
 from mqstore.spark.key_places import Places
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
@@ -27,6 +30,7 @@ from mqstore.spark.planning import from_plain, to_plain
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef, find_stores
+from mqstore.store.log_reader import LogReader
 from spark.support import ANSWERED, read_here
 
 Rows = list[dict[str, Any]]
@@ -137,6 +141,50 @@ def test_few_bytes_for_few_messages(
     assert {type(piece) for piece in plan_of(made, subscribe="orders")} == {Split}
     assert "going through the log" in caplog.text
     assert {type(piece) for piece in plan_of(made)} == {Split}
+
+
+def test_filters_that_leave_all_rows_copy_none(made: Path) -> None:
+    parsed = ReadOptions.parse({"path": str(made), "subscribe": "rare,orders"})
+    view = MessagesView(find_stores(parsed), parsed, COLUMNS)
+    part = view.plan()[0]
+    selection = view.selection(view.stores[0])
+    batch = next(iter(MessagesView(view.stores, parsed, COLUMNS).read(part)))
+    assert selection.apply(batch) is batch
+    unknown = batch.set_column(0, "topic", pa.array([None, *batch["topic"].to_pylist()[1:]], pa.string()))
+    assert selection.apply(unknown).num_rows == batch.num_rows - 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_the_units_claim_of_each_file(made: Path, seed: int) -> None:
+    numbers = random.Random(seed)
+    log = LogReader([made / "commitlog"])
+    units = []
+    with mqstore.inspect(made) as view:
+        units = [(record.physical_offset, record.total_size) for record in view.scan()]
+    ends: dict[int, int] = {}
+    for begin, size in units:
+        ends[begin // SIZES["mapped_file_size_commit_log"]] = begin + size
+    wrong = numbers.sample(range(len(units)), numbers.choice([0, 0, 1, 3]))
+    for row in wrong:
+        begin, size = units[row]
+        units[row] = numbers.choice([(begin + 1, size), (begin, size - 1), (-1, size), (begin, 0), (1 << 60, size)])
+    if seed % 2:
+        numbers.shuffle(units)
+    tally = queue_guide._Tally(log)
+    while units:
+        part, units = units[:700], units[700:]
+        tally._add(*(np.array(column, np.int64) for column in zip(*part, strict=True)))
+    described = {begin // SIZES["mapped_file_size_commit_log"] for begin, _ in tally._described()}
+    last = max(ends)
+    assert described >= set(ends) - {last} - wrong_files(made, wrong)
+    assert not (described & (wrong_files(made, wrong) - {last}))
+    log.close()
+
+
+def wrong_files(made: Path, rows: list[int]) -> set[int]:
+    with mqstore.inspect(made) as view:
+        records = list(view.scan())
+    return {records[row].physical_offset // SIZES["mapped_file_size_commit_log"] for row in rows}
 
 
 def flip(copy: Path, kind: str, seed: int) -> None:
