@@ -335,6 +335,30 @@ def test_a_file_that_was_cut_short_meanwhile(
     assert "they were removed before they were read" in caplog.text
 
 
+def test_a_file_that_is_removed_just_before_it_is_read(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict, lax = reader_of(copy, subscribe="rare"), reader_of(copy, subscribe="rare", failOnDataLoss="false")
+    start = strict.initialOffset()
+    (part,) = strict.partitions(start, strict.latestOffset(start, ReadAllAvailable()))
+    rest = [row for row in rows_of_part(strict, part) if row["physicalOffset"] >= FILE_SIZE]
+    real = FilePool.read_parts
+
+    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[bool]:
+        if int(path.name):
+            return real(pool, path, parts, target)
+        path.rename(copy / "away")
+        try:
+            return real(pool, path, parts, target)
+        finally:
+            lost.append(path)
+
+    lost: list[Path] = []
+    monkeypatch.setattr(FilePool, "read_parts", read_parts)
+    with pytest.raises(mqstore.CorruptFileError, match=r"messages 0 to .* of queue rare/0 of broker-a were removed"):
+        list(rows_of_part(strict, part))
+    (copy / "away").rename(lost[0])
+    assert list(rows_of_part(lax, part)) == rest
+
+
 def test_small_messages_far_apart_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "broker-a"
     with mqstore.open(path) as store:
