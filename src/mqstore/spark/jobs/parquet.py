@@ -85,8 +85,7 @@ class PartitionedWriter:
 
     def write(self, batch: Any) -> None:
         """Add a batch that has the columns to write, ``topic`` and ``storeTimestamp``."""
-        for partition, rows in _by_partition(batch, self._partition_by):
-            part = rows.select(self._columns)
+        for partition, part in _by_partition(batch, self._partition_by, self._columns):
             self._pending[partition].append(part)
             self._pending_bytes += part.nbytes
         if self._pending_bytes > _PENDING_BYTES:
@@ -139,24 +138,27 @@ class PartitionedWriter:
         self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
 
 
-def _by_partition(batch: Any, partition_by: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The rows of each topic and date, or of one of these alone, in their order."""
+def _by_partition(batch: Any, partition_by: Sequence[str], columns: list[str]) -> Iterator[tuple[str, Any]]:
+    """``columns`` of the rows of each topic and date, or of one of these alone, in their order.
+
+    Rows of a batch that has others as well are copied: a slice that waits for more of its kind would hold all of it.
+    """
     topics = (batch["topic"] if "topic" in partition_by else pa.repeat("", batch.num_rows)).dictionary_encode()
     days = batch["storeTimestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 86_400_000_000
     if "date" not in partition_by:
         days = np.zeros_like(days)
     day_numbers, day_codes = np.unique(days, return_inverse=True)
     codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) * len(day_numbers) + day_codes
-    if len(codes) and codes.min() != codes.max():
-        order = np.argsort(codes, kind="stable")
-        batch, codes = batch.take(pa.array(order)), codes[order]
+    chosen = batch.select(columns)
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
     borders = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     for start, stop in itertools.pairwise(borders):
         if stop > start:
             topic, day = divmod(int(codes[start]), len(day_numbers))
             directories = partition_name(topics.dictionary[topic].as_py(), int(day_numbers[day])).split("/")
             name = "".join(f"{one}/" for one in directories if one.partition("=")[0] in partition_by)
-            yield name, batch.slice(start, stop - start)
+            yield name, chosen if stop - start == len(codes) else chosen.take(pa.array(order[start:stop]))
 
 
 def partition_name(topic: str, day: int) -> str:
