@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,21 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import mqstore
+from mqstore import Message
+from mqstore.spark.jobs import compact, compacting, export, exporting
 from mqstore.spark.jobs.parquet import PartitionedWriter
 from mqstore.store.columns import SCHEMA
+from spark.support import run_here
 
+NO_SPARK: Any = None
 COLUMNS = ["physicalOffset", "body"]
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (exporting, compacting):
+        monkeypatch.setattr(module, "run_tasks", run_here)
 
 
 def batch_of(bodies: list[bytes], topics: list[str], first: int = 0) -> Any:
@@ -48,3 +60,54 @@ def test_rows_of_a_rare_topic_that_wait_hold_no_others(tmp_path: Path) -> None:
     }
     rare = pq.ParquetFile(tmp_path / "topic=rare/date=1970-01-01/x-000.parquet").read()
     assert rare["physicalOffset"].to_pylist() == list(range(0, 10_000, 100))
+
+
+def dictionaries(path: Path) -> dict[str, bool]:
+    """Which columns of a file have a dictionary page."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {column.path_in_schema: column.has_dictionary_page for column in columns}
+
+
+def fill(path: Path, bodies: list[bytes]) -> Path:
+    """A store with these bodies in one queue."""
+    with mqstore.open(path) as store:
+        store.put_batch(
+            [Message("orders", body, tags="a", keys=[f"k-{n}"], queue_id=0) for n, body in enumerate(bodies)]
+        )
+    return path
+
+
+def exported(tmp_path: Path, bodies: list[bytes]) -> Path:
+    export(NO_SPARK, fill(tmp_path / "store", bodies), tmp_path / "out")
+    (file,) = (tmp_path / "out").glob("topic=*/date=*/*.parquet")
+    assert sorted(pq.ParquetFile(file).read(["body"])["body"].to_pylist()) == sorted(bodies)
+    return file
+
+
+def test_values_that_differ_get_no_dictionary(tmp_path: Path) -> None:
+    found = dictionaries(exported(tmp_path, [b"%d" % number for number in range(300)]))
+    plain = {
+        "queueOffset", "physicalOffset", "msgId", "keys.list.element", "body", "bodyCRC", "properties.key_value.value",
+    }  # fmt: skip
+    assert {name for name, has in found.items() if not has} == plain
+
+
+def test_a_body_that_comes_again_is_kept_once(tmp_path: Path) -> None:
+    pair = [os.urandom(100_000), os.urandom(100_000)]
+    file = exported(tmp_path, pair * 40)
+    found = dictionaries(file)
+    assert (found["body"], found["bodyCRC"], found["msgId"]) == (True, True, False)
+    assert file.stat().st_size < 300_000
+
+
+def test_compacting_chooses_dictionaries_as_well(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(300)])
+    for begin in (0, 150):
+        ends = [json.dumps({"orders": {"0": offset}}) for offset in (begin, begin + 150)]
+        options = dict(zip(("startingOffsets", "endingOffsets"), ends, strict=True))
+        export(NO_SPARK, store, tmp_path / "out", job_id=f"from-{begin}", options=options)
+    assert compact(NO_SPARK, tmp_path / "out").files_after == 1
+    (file,) = (tmp_path / "out").glob("topic=*/date=*/*.parquet")
+    found = dictionaries(file)
+    assert (found["body"], found["msgId"], found["tags"]) == (False, False, True)

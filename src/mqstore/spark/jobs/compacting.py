@@ -229,7 +229,8 @@ class _MergedFiles:
 
     def _flush(self) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
+
+        from mqstore.spark.jobs.parquet import open_writer
 
         table = pa.concat_tables(self._pending)
         self._pending, self._pending_bytes = [], 0
@@ -237,7 +238,7 @@ class _MergedFiles:
             self._written.append(self._directory / f"compacted-{self._stem}-{len(self._written):03d}.parquet")
             self._sink = self._written[-1].open("wb")
             try:
-                self._writer = pq.ParquetWriter(self._sink, table.schema, compression=self._compression)
+                self._writer = open_writer(self._sink, table, self._compression)
             except BaseException:
                 self._sink.close()
                 raise

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqstore.spark.jobs import outputs
@@ -20,6 +21,12 @@ from mqstore.spark.jobs import outputs
 # A worker takes about 150 MiB before it does anything, and writing as much again as is pending.
 _PENDING_BYTES: Final = 16 << 20
 _OPEN_FILES: Final = 64
+
+_NEVER_TWICE: Final = ("queueOffset", "physicalOffset", "msgId")
+_SELDOM_TWICE: Final = ("body", "keys", "bodyCRC")
+_LEAVES: Final = {"keys": "keys.list.element", "properties": "properties.key_value.key"}
+_LOOKED_AT_ROWS: Final = 4096
+_LOOKED_AT_BYTES: Final = 4 << 20
 
 
 class WrittenFile(NamedTuple):
@@ -108,14 +115,14 @@ class PartitionedWriter:
             self._pending_bytes -= sizes[partition]
 
     def _write_rows(self, partition: str, table: Any) -> None:
-        file = self._open.get(partition) or self._begin(partition, table.schema)
+        file = self._open.get(partition) or self._begin(partition, table)
         self._open.move_to_end(partition)
         file.writer.write_table(table)
         file.rows += table.num_rows
         if file.sink.tell() >= self._target_bytes:
             self._finish(partition)
 
-    def _begin(self, partition: str, schema: Any) -> _OpenFile:
+    def _begin(self, partition: str, first: Any) -> _OpenFile:
         if len(self._open) >= _OPEN_FILES:
             self._finish(next(iter(self._open)))
         number = self._numbers[partition]
@@ -124,7 +131,7 @@ class PartitionedWriter:
         path = self._directory / final
         sink = outputs.open_sink(path)
         try:
-            writer = pq.ParquetWriter(sink, schema, compression=self._compression)
+            writer = open_writer(sink, first, self._compression)
         except BaseException:
             sink.close()
             raise
@@ -136,6 +143,25 @@ class PartitionedWriter:
         with contextlib.closing(file.sink):
             file.writer.close()
         self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
+
+
+def open_writer(sink: Any, first: Any, compression: str) -> Any:
+    """A writer of tables like ``first``, with dictionaries for the columns whose values come again.
+
+    A dictionary of values that all differ takes time and makes the file larger. Bodies that do come again are kept once
+    in one, however far apart, where a codec sees no further than a page of 1 MiB; so the first rows of a file decide
+    about them.
+    """
+    sample = first.slice(0, min(_LOOKED_AT_ROWS, 2 + _LOOKED_AT_BYTES * first.num_rows // max(1, first.nbytes)))
+    once = [*_NEVER_TWICE, *(name for name in _SELDOM_TWICE if name in first.column_names and _differ(sample[name]))]
+    again = [_LEAVES.get(name, name) for name in first.column_names if name not in once]
+    return pq.ParquetWriter(sink, first.schema, compression=compression, use_dictionary=again)
+
+
+def _differ(column: Any) -> bool:
+    """Whether no value of a column, or of the lists in it, comes twice."""
+    values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    return bool(pc.count_distinct(values).as_py() == len(values) - values.null_count)
 
 
 def _by_partition(batch: Any, partition_by: Sequence[str], columns: list[str]) -> Iterator[tuple[str, Any]]:
