@@ -12,12 +12,19 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import mqstore
 from mqstore import Message
-from mqstore.spark.jobs import compact, compacting, export, exporting
+from mqstore.files import durable
+from mqstore.spark import planning
+from mqstore.spark.jobs import compact, compacting, export, exporting, parquet
 from mqstore.spark.jobs.parquet import PartitionedWriter
+from mqstore.spark.planning import levelled
+from mqstore.spark.queue_splits import QueueSplit
+from mqstore.spark.splits import Split
+from mqstore.spark.stores import StoreRef
 from mqstore.store.columns import SCHEMA
 from spark.support import run_here
 
@@ -111,3 +118,61 @@ def test_compacting_chooses_dictionaries_as_well(tmp_path: Path) -> None:
     (file,) = (tmp_path / "out").glob("topic=*/date=*/*.parquet")
     found = dictionaries(file)
     assert (found["body"], found["msgId"], found["tags"]) == (False, False, True)
+
+
+def ranges(parts: list[list[Any]]) -> list[list[tuple[int, int]]]:
+    return [[(piece.begin, piece.end) for piece in part] for part in parts]
+
+
+def test_what_is_left_for_few_cores_is_shared_among_all() -> None:
+    mib = 1 << 20
+    store = StoreRef("store", "broker")
+    parts: list[list[Any]] = [[Split(store, at * mib, min(at + 256, 1124) * mib)] for at in range(0, 1124, 256)]
+    assert levelled(parts, 5) == levelled(parts, 1) == parts
+    halves = [[Split(store, 1024 * mib, 1074 * mib)], [Split(store, 1074 * mib, 1124 * mib)]]
+    assert levelled(parts, 2) == [*parts[:4], *halves]
+    assert ranges(levelled(parts[:3], 4)) == [
+        [(0, 192 * mib)],
+        [(192 * mib, 256 * mib), (256 * mib, 384 * mib)],
+        [(384 * mib, 512 * mib), (512 * mib, 576 * mib)],
+        [(576 * mib, 768 * mib)],
+    ]
+    small: list[list[Any]] = [[Split(store, 0, 63 * mib)]]
+    assert levelled(small, 8) == small  # not worth two tasks
+    by_queues: list[list[Any]] = [[QueueSplit(store, [])]]
+    assert levelled(by_queues, 8) == by_queues
+
+
+def test_an_export_on_more_cores_is_the_same_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [os.urandom(1000) for _ in range(300)]
+    store = fill(tmp_path / "store", bodies)
+    monkeypatch.setattr(planning, "LEAST_SHARE_BYTES", 10_000)
+    monkeypatch.setattr(exporting, "cores", lambda _: 4)
+    first = export(NO_SPARK, store, tmp_path / "out")
+    assert (first.rows, first.files) == (300, 4)
+    found = ds.dataset(tmp_path / "out", partitioning="hive", exclude_invalid_files=False).to_table()
+    assert sorted(found["body"].to_pylist()) == sorted(bodies)
+    monkeypatch.setattr(exporting, "cores", lambda _: 2)
+    assert export(NO_SPARK, store, tmp_path / "out").replayed
+    whole = export(NO_SPARK, store, tmp_path / "whole", options={"maxPartitions": "1"})
+    assert whole.files == 1
+
+
+def test_the_device_begins_before_a_file_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[int, int]] = []
+    works = durable.begin_sync
+
+    def note(fd: int, position: int, size_bytes: int) -> None:
+        begun.append((position, position + size_bytes))
+        works(fd, position, size_bytes)
+
+    monkeypatch.setattr(durable, "begin_sync", note)
+    monkeypatch.setattr(parquet, "_PENDING_BYTES", 100_000)
+    monkeypatch.setattr(parquet, "_AHEAD_BYTES", 200_000)
+    with PartitionedWriter(tmp_path, "x", COLUMNS, 1 << 30, "none") as writer:
+        for number in range(20):
+            writer.write(batch_of([os.urandom(10_000) for _ in range(10)], ["orders"] * 10, number * 10))
+        (file,) = writer.close()
+    assert [end for _, end in begun[:-1]] == [begin for begin, _ in begun[1:]]
+    assert begun[0][0] == 0
+    assert begun[-1][1] > file.size_bytes - 500_000

@@ -38,6 +38,9 @@ WORTH: Final = 2
 CLOCK_SLACK_MS: Final = 3_600_000
 """By how much a broker's clock may have been put back while it stored messages."""
 
+LEAST_SHARE_BYTES: Final = 32 << 20
+"""Less log than this is not worth a task, which looks back a quarter of it for its first record and makes files."""
+
 Ranges = list[tuple[int, int]]
 
 
@@ -258,6 +261,38 @@ def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: 
 
 def _chunked(offsets: list[int]) -> list[list[int]]:
     return [offsets[first : first + 1000] for first in range(0, len(offsets), 1000)]
+
+
+# -- in how many tasks
+
+
+def levelled(parts: list[list[Piece]], cores: int) -> list[list[Piece]]:
+    """The parts that would be the last on few of so many cores, shared out evenly among all.
+
+    A part costs the other cores as long as it takes once they have no other: a fifth part on two cores is half a part.
+    What is to be read by queues or by the index stays as it is.
+    """
+    left = len(parts) % max(1, cores)
+    splits = [piece for part in parts[len(parts) - left :] for piece in part if isinstance(piece, Split)]
+    size = sum(piece.end - piece.begin for piece in splits)
+    shares = min(cores, size // LEAST_SHARE_BYTES)
+    if shares <= left or len(splits) < sum(len(part) for part in parts[len(parts) - left :]):
+        return parts
+    borders = [size * number // shares for number in range(shares + 1)]
+    levels = [_share(splits, low, high) for low, high in itertools.pairwise(borders)]
+    return [*parts[: len(parts) - left], *levels]
+
+
+def _share(splits: list[Split], low: int, high: int) -> list[Piece]:
+    """What of the splits lies in [low, high) when they are laid one behind the other."""
+    found: list[Piece] = []
+    for split in splits:
+        size = split.end - split.begin
+        begin, end = max(0, low), min(size, high)
+        if begin < end:
+            found.append(Split(split.store, split.begin + begin, split.begin + end))
+        low, high = low - size, high - size
+    return found
 
 
 # -- as JSON

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mqstore import errors
 from mqstore.files.remote import as_path
 from mqstore.spark.jobs import lake, outputs
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.option_values import check_job_id
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
@@ -131,6 +131,8 @@ def export(
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
         MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
     """
+    from mqstore.spark.planning import levelled
+
     clock = Clock()
     lake.check_format(table_format)
     if (table_format == "iceberg") != (table is not None and catalog is not None):
@@ -139,6 +141,8 @@ def export(
     job = _as_table(job, tuple(partition_by), table_format, table)
     if job.manifest.exists():
         return _from_manifest(job)
+    if job.options.max_partitions is None:
+        parts = levelled(parts, cores(spark))  # behind the job's id, which must not hang on the number of cores
     parts = _begin(job, parts)
     clock.note("plan")
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)

@@ -21,6 +21,7 @@ from mqstore.spark.jobs import outputs
 # A worker takes about 150 MiB before it does anything, and writing as much again as is pending.
 _PENDING_BYTES: Final = 16 << 20
 _OPEN_FILES: Final = 64
+_AHEAD_BYTES: Final = 4 << 20
 
 _NEVER_TWICE: Final = ("queueOffset", "physicalOffset", "msgId")
 _SELDOM_TWICE: Final = ("body", "keys", "bodyCRC")
@@ -52,6 +53,8 @@ class _OpenFile:
     sink: Any
     writer: Any
     rows: int = 0
+    on_its_way: int = 0
+    """Bytes that the device was told to begin with."""
 
 
 class PartitionedWriter:
@@ -119,8 +122,12 @@ class PartitionedWriter:
         self._open.move_to_end(partition)
         file.writer.write_table(table)
         file.rows += table.num_rows
-        if file.sink.tell() >= self._target_bytes:
+        end = file.sink.tell()
+        if end >= self._target_bytes:
             self._finish(partition)
+        elif end - file.on_its_way >= _AHEAD_BYTES:
+            outputs.begin_sync(file.path, file.sink, file.on_its_way, end)
+            file.on_its_way = end
 
     def _begin(self, partition: str, first: Any) -> _OpenFile:
         if len(self._open) >= _OPEN_FILES:

@@ -109,6 +109,11 @@ def run_tasks(
     return results
 
 
+def cores(spark: SparkSession) -> int:
+    """How many tasks run at the same time; 1 where nobody says, as with Spark Connect."""
+    return spark.sparkContext.defaultParallelism if hasattr(spark, "_jsc") else 1
+
+
 @contextmanager
 def watched(spark: SparkSession, total: int | None, on_progress: Progress | None) -> Iterator[None]:
     """Tell how many tasks are done while the block runs. Spark Connect does not say, so there only the end is told.
