@@ -142,7 +142,7 @@ def export(
     if job.manifest.exists():
         return _from_manifest(job)
     if job.options.max_partitions is None:
-        parts = levelled(parts, cores(spark))  # behind the job's id, which must not hang on the number of cores
+        parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
     parts = _begin(job, parts)
     clock.note("plan")
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)

@@ -63,6 +63,11 @@ def check_split_bytes(split_bytes: int | None) -> None:
         raise UsageError("split_bytes is below 1", found=split_bytes)
 
 
+def cores(spark: SparkSession) -> int | None:
+    """How many tasks run at the same time; None where nobody says, as with Spark Connect."""
+    return spark.sparkContext.defaultParallelism if hasattr(spark, "_jsc") else None
+
+
 def split_bytes_of(spark: SparkSession, split_bytes: int | None, log: Inventory) -> int:
     """``split_bytes``, or how much of ``log`` a task takes where that is left to the job.
 
@@ -71,8 +76,7 @@ def split_bytes_of(spark: SparkSession, split_bytes: int | None, log: Inventory)
     """
     if split_bytes is not None:
         return split_bytes
-    cores = spark.sparkContext.defaultParallelism if hasattr(spark, "_jsc") else _CORES_IF_UNTOLD
-    share = sum(entry.length for entry in log.entries) // (_TASKS_A_CORE * cores)
+    share = sum(entry.length for entry in log.entries) // (_TASKS_A_CORE * (cores(spark) or _CORES_IF_UNTOLD))
     return min(_MOST_SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, share))
 
 
@@ -107,11 +111,6 @@ def run_tasks(
             on_result(result)
         results.append(result)
     return results
-
-
-def cores(spark: SparkSession) -> int:
-    """How many tasks run at the same time; 1 where nobody says, as with Spark Connect."""
-    return spark.sparkContext.defaultParallelism if hasattr(spark, "_jsc") else 1
 
 
 @contextmanager
