@@ -324,7 +324,7 @@ def own_peak_bytes() -> int:
 def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int) -> None:
     """The results as JSON and Markdown."""
     results.mkdir(exist_ok=True)
-    document = {**facts, "rows": [{**vars(row), "ratio": row.ratio(cores)} for row in rows]}
+    document = {**facts, "rows": [told(row, cores) for row in rows]}
     (results / "spark.json").write_text(json.dumps(document, indent=1) + "\n")
     size = f"{facts['logBytes'] / 2**30:.2f} GiB"
     data = f"{facts['messages']:,} messages with bodies of {facts['bodyBytes']:,} bytes, {size}"
@@ -344,9 +344,28 @@ def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int)
             f"| {row.name} | {spread(row.ours)} | {rate:,.0f} | {row.what} | {spread(row.peer)} | "
             f"{row.ratio(cores):.2f}× | {peak} |"
         )
-    lines += ["", f"The driver's largest resident memory was {facts['driverPeakBytes'] / 2**20:.0f} MiB.", ""]
+    lines += ["", f"The driver's largest resident memory was {facts['driverPeakMib']} MiB.", ""]
     (results / "spark.md").write_text("\n".join(lines))
     print("\n".join(lines))
+
+
+def told(row: Row, cores: int) -> dict[str, Any]:
+    """A row of the table as JSON."""
+
+    def seconds(rounds: list[float]) -> dict[str, float]:
+        return {"median": round(statistics.median(rounds), 2), "lowest": round(min(rounds), 2),
+                "highest": round(max(rounds), 2)}  # fmt: skip
+
+    return {
+        "name": row.name,
+        "seconds": seconds(row.ours),
+        "beside": row.what,
+        "besideSeconds": seconds(row.peer),
+        "ratio": round(row.ratio(cores), 2),
+        "perCore": row.per_core,
+        "messages": row.messages or None,
+        "largestWorkerMib": row.worker_peak_bytes >> 20 or None,
+    }
 
 
 def spread(seconds: list[float]) -> str:
@@ -392,7 +411,7 @@ def main() -> None:
             "cores": arguments.cores,
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
             "when": datetime.now(timezone.utc).date().isoformat(),
-            "driverPeakBytes": own_peak_bytes(),
+            "driverPeakMib": own_peak_bytes() >> 20,
         }
         write(work if arguments.quick or arguments.only else RESULTS, rows, facts, arguments.cores)
 

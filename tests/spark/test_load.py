@@ -9,6 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import mqstore
 import mqstore.spark
 from mqstore import Message, StoreConfig
@@ -186,3 +189,22 @@ def test_refused(spark: SparkSession, tmp_path: Path, columns: str, complaint: s
     with pytest.raises(mqstore.MqstoreError, match=complaint):
         mqstore.spark.jobs.load(spark, frame, tmp_path / "s", config=CONFIG)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_large_bodies_are_read_one_by_one(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sorted table has pages of about a megabyte, not of a hundred rows: a page is in memory as a whole."""
+    held = []
+
+    def look(spool: Path) -> None:
+        for path in spool.glob("part-*.parquet"):
+            before = pa.total_allocated_bytes()
+            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+                for batch in file.iter_batches(1, use_threads=False):
+                    held.append(pa.total_allocated_bytes() - before)
+                    assert batch.num_rows == 1
+
+    monkeypatch.setattr(loading.copying, "remove_tree", look)
+    rows = spark.range(0, 30, 1, 1).selectExpr("'T' topic", "unhex(repeat(sha2(string(id), 512), 8192)) body")
+    mqstore.spark.jobs.load(spark, rows, tmp_path / "s")
+    assert len(held) == 30
+    assert max(held) < 8 << 20

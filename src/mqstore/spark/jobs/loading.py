@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 _ROWS_AT_A_TIME: Final = 1024
 _BUFFER_BYTES: Final = 4 << 20
 _READ_BUFFER_BYTES: Final = 1 << 20
+_SMALL_PAGES: Final = {"parquet.page.size.row.check.min": "1", "parquet.block.size.row.check.min": "1"}
+"""Spark's writer looks at the size of a page after a hundred rows, which are 100 MiB where each is large."""
 
 QueueKey = tuple[str, int]
 
@@ -106,7 +108,7 @@ def load(
         new = _new_store(stage, config or StoreConfig())
         spool = new.scratch / "sorted"
         with watched(spark, None, on_progress):
-            rows.write.parquet(str(spool))
+            rows.write.options(**_SMALL_PAGES).parquet(str(spool))
         clock.note("sort")
         measured = _measure(spark, new, spool, on_progress)
         clock.note("measure")
