@@ -100,10 +100,11 @@ def wait(condition):
         time.sleep(0.05)
 
 stages = []
-def run_troubled(spark, function, items, on_progress=None):
+def run_troubled(spark, function, items, on_progress=None, on_result=None):
     directory = out / ("stage-" + str(len(stages)))
     directory.mkdir()
-    results = run_tasks(spark, Troubled(function, directory, len(items) - 1), list(enumerate(items)))
+    troubled = Troubled(function, directory, len(items) - 1)
+    results = run_tasks(spark, troubled, list(enumerate(items)), on_result=on_result)
     name = getattr(function, "func", function).__name__
     stages.append([name, (directory / "died").exists(), (directory / "copied").read_text()])
     return results

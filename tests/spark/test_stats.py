@@ -18,6 +18,7 @@ import mqstore
 import mqstore.spark
 from mqstore import Message
 from mqstore.cli import app
+from mqstore.files.pool import FilePool
 from mqstore.spark.jobs import counting, lag, lagging, stats
 from mqstore.spark.jobs.tasks import run_tasks
 from mqstore.store.log_reader import LogReader
@@ -126,15 +127,21 @@ def test_lag(behind: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_lag_reads_the_log_once_for_all_queues(behind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, works = [], LogReader.read
+    read = []
 
-    def note(log: LogReader, begin: int, size: int) -> bytes | None:
-        read.append(begin)
-        return works(log, begin, size)
+    def note(kind: type, name: str) -> None:
+        works = getattr(kind, name)
 
-    monkeypatch.setattr(LogReader, "read", note)
+        def noted(*arguments: Any) -> Any:
+            read.append(name)
+            return works(*arguments)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    note(LogReader, "read")
+    note(FilePool, "read_parts")
     lag(NO_SPARK, behind)
-    assert len(read) == 3  # once to plan, and the only task runs twice here
+    assert read == ["read", "read_parts", "read_parts"]  # once to plan, and the only task runs twice here
 
 
 @pytest.mark.usefixtures("in_process")
