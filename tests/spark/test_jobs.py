@@ -168,6 +168,25 @@ def test_rebuild_leaves_what_is_there_alone(golden: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
 
 
+def test_an_export_into_the_store_itself_is_refused(golden: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(golden / "basic" / "store", tmp_path / "s")
+    (tmp_path / "link").symlink_to(store)
+    before = files_below(tmp_path)
+    for output in (store, store / "commitlog", store / "new"):
+        for source in (store, tmp_path / "link"):
+            with pytest.raises(mqstore.UsageError, match="lies in the store"):
+                export(NO_SPARK, source, output)
+    assert files_below(tmp_path) == before
+
+
+def test_partitions_by_name_as_the_command_takes_them(golden: Path, tmp_path: Path) -> None:
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "one", partition_by="topic")
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "two", partition_by=["topic"])
+    names = [{path.relative_to(root).parent for path in root.rglob("*.parquet")} for root in tmp_path.iterdir()]
+    assert len(names[0]) > 1
+    assert names[0] == names[1]
+
+
 def test_how_much_of_a_log_one_task_takes(tmp_path: Path) -> None:
     two_cores: Any = SimpleNamespace(_jsc=None, sparkContext=SimpleNamespace(defaultParallelism=2))
     for files, here, elsewhere in ((1, 256 << 20, 64 << 20), (2, 512 << 20, 128 << 20), (40, 1 << 30, 1 << 30)):

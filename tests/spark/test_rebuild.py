@@ -271,8 +271,8 @@ def test_killed_in_place(tmp_path: Path) -> None:
         killed = Path(shutil.copytree(store, tmp_path / "killed"))
         assert kill_at(killed, moment) is None
         again = Path(shutil.copytree(killed, tmp_path / "again"))
-        mqstore.open(killed, **sizes).close()
-        rebuild(NO_SPARK, again, in_place=True, config=StoreConfig(**sizes))  # what was left is no hindrance
+        mqstore.open(killed).close()  # the sizes of files are found as well
+        rebuild(NO_SPARK, again, in_place=True)  # what was left is no hindrance
         for path in (killed, again):
             assert (files_below(path / "consumequeue"), files_below(path / "index")) == before
             assert not list(path.glob("*rebuild*"))

@@ -55,6 +55,18 @@ def derived(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(store).items() if name.startswith(("consumequeue", "index"))}
 
 
+@pytest.mark.parametrize("gone", [["consumequeue"], ["index"], ["consumequeue", "index"]])
+def test_a_killed_rebuild_in_place_does_not_forget_the_sizes_of_files(store: Path, gone: list[str]) -> None:
+    before = derived(store)
+    for again in (lambda: mqstore.open(store).close(), lambda: rebuild(store, None, in_place=True)):
+        (store / "mqstore-dispatch.json").unlink()
+        for name in gone:
+            (store / name).rename(store / f"{name}.before-rebuild")
+        again()
+        assert derived(store) == before
+        assert not list(store.glob("*.before-rebuild"))
+
+
 def kill_during_rebuild(store: Path, after_s: float, *options: str) -> int:
     """Start a rebuild in a process of its own and kill it; its exit code, negative when the kill was in time."""
     script = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class StorePaths:
     root: Path
     given_places: LogPlaces | None = None
     """Directories of the log, if they are known from elsewhere than the store's own note."""
+    derived_suffix: str = ""
+    """Ends the names of the directories that are built from the log."""
 
     @property
     def commit_log(self) -> Path:
@@ -49,19 +51,26 @@ class StorePaths:
     @property
     def consume_queue(self) -> Path:
         """Directory of the queues: one directory a topic, one below it a queue."""
-        return self.root / "consumequeue"
+        return self.root / f"consumequeue{self.derived_suffix}"
 
     @property
     def consume_queue_ext(self) -> Path:
         """Directory of the queues' extension files, where there are such."""
-        return self.root / "consumequeue_ext"
+        return self.root / f"consumequeue_ext{self.derived_suffix}"
+
+    @property
+    def aside(self) -> StorePaths:
+        """The same store with the old state of what is built from the log, as a rebuild keeps it meanwhile."""
+        return replace(self, derived_suffix=".before-rebuild")
 
     @property
     def before_rebuild(self) -> list[tuple[Path, Path]]:
-        """What is built from the log, each with the name under which a rebuild keeps its old state meanwhile."""
+        """What is built from the log, each with the name that its old state has during a rebuild."""
+        aside = self.aside
         return [
-            (directory, directory.with_name(f"{directory.name}.before-rebuild"))
-            for directory in (self.consume_queue, self.consume_queue_ext, self.index)
+            (self.consume_queue, aside.consume_queue),
+            (self.consume_queue_ext, aside.consume_queue_ext),
+            (self.index, aside.index),
         ]
 
     @property
@@ -72,7 +81,7 @@ class StorePaths:
     @property
     def index(self) -> Path:
         """Directory of the index files."""
-        return self.root / "index"
+        return self.root / f"index{self.derived_suffix}"
 
     @property
     def config(self) -> Path:

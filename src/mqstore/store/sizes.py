@@ -75,12 +75,15 @@ def _consume_queue(paths: StorePaths, config: StoreConfig, noted: FileSizes | No
     wanted = config.mapped_file_size_consume_queue
     if wanted is None and noted is not None:
         return noted.consume_queue
-    found = 0
-    for topic, queue_id in paths.list_queues():
-        found = max(found, take_inventory([paths.queue(topic, queue_id)]).size_bytes)
+    found = _queue_file_size(paths) or _queue_file_size(paths.aside)  # a rebuild was killed
     if wanted is None:
         return found if found and found % 20 == 0 else DEFAULT_CONSUME_QUEUE_FILE_SIZE
     return wanted
+
+
+def _queue_file_size(paths: StorePaths) -> int:
+    queues = (paths.queue(*key) for key in paths.list_queues())
+    return max((take_inventory([directory]).size_bytes for directory in queues), default=0)
 
 
 def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> Geometry:
@@ -94,7 +97,7 @@ def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> G
         return noted.index
     pool = FilePool(1)
     try:
-        for path in reversed(list_index_files(paths.index)):
+        for path in (*reversed(list_index_files(paths.index)), *reversed(list_index_files(paths.aside.index))):
             try:
                 return IndexFileReader(path, pool).geometry
             except errors.CorruptFileError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
-from mqstore.files.remote import as_path
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.option_values import check_job_id
@@ -98,7 +98,7 @@ def export(
     columns: Sequence[str] | None = None,
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     compression: str = "zstd",
-    partition_by: Sequence[str] = PARTITIONS,
+    partition_by: str | Sequence[str] = PARTITIONS,
     table_format: str = "parquet",
     table: str | None = None,
     catalog: Mapping[str, str] | None = None,
@@ -119,8 +119,8 @@ def export(
         columns: columns of the view ``messages``; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
         compression: a Parquet codec: one of :data:`CODECS`.
-        partition_by: ``("topic", "date")``, or less: the directories that files are divided among. A topic that is in
-            no directory's name is in the files.
+        partition_by: ``("topic", "date")``, also as "topic,date", or less: the directories that files are divided
+            among. A topic that is in no directory's name is in the files.
         table_format: ``parquet``; or ``delta``, then ``output`` is a Delta table that the files are committed to; or
             ``iceberg``.
         table: name of the Iceberg table, as ``lake.messages``. Its files hold the topic as well.
@@ -138,7 +138,8 @@ def export(
     if (table_format == "iceberg") != (table is not None and catalog is not None):
         raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
     job, parts = _plan(source, output, job_id, options, columns, target_file_bytes, compression)
-    job = _as_table(job, tuple(partition_by), table_format, table)
+    by = partition_by.split(",") if isinstance(partition_by, str) else partition_by
+    job = _as_table(job, tuple(by), table_format, table)
     if job.manifest.exists():
         return _from_manifest(job)
     if job.options.max_partitions is None:
@@ -180,7 +181,13 @@ def _plan(
     where = as_path(output).absolute()
     if where.exists() and not where.is_dir():
         raise errors.UsageError("the output is no directory", path=where)
-    parts = MessagesView(find_stores(parsed), parsed, wanted).plan()
+    stores = find_stores(parsed)
+    for root in (as_path(store.path) for store in stores):
+        if isinstance(where, RemotePath) or isinstance(root, RemotePath):
+            continue
+        if where.resolve().is_relative_to(root.resolve()):
+            raise errors.UsageError("the output lies in the store", path=where, hint="give a directory of its own")
+    parts = MessagesView(stores, parsed, wanted).plan()
     settings = _json([dataclasses.asdict(parsed), wanted, _plain_parts(parts)])
     name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     check_job_id(name)
