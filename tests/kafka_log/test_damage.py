@@ -399,3 +399,17 @@ def test_a_sync_that_fails_ends_the_taking_of_records(tmp_path: Path, monkeypatc
     assert not (tmp_path / names.CLEAN_SHUTDOWN).exists()
     with open_small(tmp_path) as again:
         assert [one.value for one in read_all(again)][:1] == [value_of(0)]
+
+
+@pytest.mark.timeout(60)
+def test_a_segment_that_is_cut_while_it_is_scanned(tmp_path: Path) -> None:
+    fill(tmp_path / "log", 40)
+    with kafka.inspect(tmp_path / "log") as view:
+        segment = view.partition(TOPIC).segments()[0]
+        starts = [position for position, _, _ in segment.headers()]
+        scan = segment.scan(first_bytes=starts[2])
+        chunks = [next(iter(scan))]
+        os.truncate(segment.path(), starts[2])
+        chunks += scan
+    assert sum(chunk.columns.count for chunk in chunks) == 2
+    assert (scan.position, scan.damage) == (starts[2], None)

@@ -110,6 +110,9 @@ class BatchScan:
         while self.position < self._end:
             start, asked = self.position, min(self._want, self._end - self.position)
             buffer = self._segment.read(start, asked)
+            if not buffer:  # cut off meanwhile, between two batches
+                self.stop = BatchStop.END
+                return
             columns = kernels.kafka_batches(buffer, 0, len(buffer), check_crc=self._check_crc)
             self.stop = columns.stop
             self.position += columns.next_position

@@ -98,7 +98,8 @@ class _SplitReader:
             begin = int(wanted["begin"][0])
             entry = self._log.entry_at(begin)
             if entry is not None:
-                stop = int(np.searchsorted(wanted["begin"], entry.start + entry.length))
+                # Not where the file ends, which may be too short: what lies behind that is in no other file.
+                stop = int(np.searchsorted(wanted["begin"], entry.start + self._log.inventory.size_bytes))
                 for part in _windows(self._inside(wanted[:stop], entry)):
                     yield from self._window(entry, part)
             else:

@@ -400,6 +400,8 @@ class LogReader:
         position = physical_offset
         while position < end:
             buffer = self.read_file(entry, position, min(CHUNK_BYTES, end + _HEAD_BYTES - position))
+            if not buffer:
+                return None  # the file has become shorter
             found = kernels.resync(buffer, 0, len(buffer), position)
             if found < 0:
                 # A record's head may lie across the border of two reads.
@@ -460,9 +462,10 @@ class _FileScan:
             if columns.damage is not None:
                 if not self._pass_damage(columns.damage):
                     return
-            elif columns.stop is Stop.SHORT:
+            elif columns.stop is Stop.SHORT or not buffer:
                 room = self._entry.start + self._entry.length - self.position
-                if base + len(buffer) >= self._entry.start + self._entry.length or columns.short_size > room:
+                is_cut = len(buffer) < size_bytes  # it is shorter now than when it was listed
+                if is_cut or base + len(buffer) >= self._entry.start + self._entry.length or columns.short_size > room:
                     if not self._pass_damage(Damage.SHORT):
                         return
                 elif not columns.count:
