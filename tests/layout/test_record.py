@@ -22,6 +22,7 @@ from mqstore.layout.record import (
     decode_record,
     encode_blank,
     encode_record,
+    queue_of,
     record_size,
 )
 from mqstore.layout.rows import MESSAGE_COLUMNS, record_row
@@ -399,3 +400,27 @@ def test_blank_and_magic_flips_are_told_apart():
         data[bit // 8] ^= 1 << bit % 8
         assert damage_of(bytes(data)) == Damage.MAGIC
         data[bit // 8] ^= 1 << bit % 8
+
+
+@pytest.mark.parametrize("v6", range(4))
+@pytest.mark.parametrize(("topic", "magic"), [("orders", c.MAGIC_V1), ("t" * 127, c.MAGIC_V1), ("t" * 900, c.MAGIC_V2)])
+@pytest.mark.parametrize("body_size", [0, 5, 100_000])
+def test_the_queue_of_a_record_without_its_body(v6: int, topic: str, magic: int, body_size: int) -> None:
+    sizes = (20 if v6 & 1 else 8, 20 if v6 & 2 else 8)
+    data = encode_record(
+        **parts(topic=topic.encode(), body=bytes(body_size), sys_flag=v6 << 4, born_host=HOSTS[sizes[0]],
+                store_host=HOSTS[sizes[1]], magic=magic)
+    )  # fmt: skip
+    seen: list[int] = []
+
+    def read(position: int, size_bytes: int) -> bytes:
+        seen.append(size_bytes)
+        return data[position : position + size_bytes]
+
+    assert queue_of(read, len(data)) == (500, topic, 1, 3)
+    assert sum(seen) < 1500
+    assert queue_of(read, len(data) - 1) is None
+    for end in range(0, len(data) - len(parts()["properties"]) - 2, 97):
+        assert queue_of(lambda position, size_bytes: data[position:end][:size_bytes], end) is None  # noqa: B023
+    assert queue_of(lambda position, size_bytes: bytes(size_bytes), 200) is None
+    assert queue_of(lambda position, size_bytes: b"\xff" * size_bytes, 200) is None

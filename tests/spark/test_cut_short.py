@@ -71,7 +71,9 @@ def planned(path: Path, **options: str) -> tuple[list[QueueSplit], SplitPolicy]:
 
 
 def offsets(splits: list[QueueSplit], policy: SplitPolicy) -> list[int]:
-    return [int(one) for split in splits for chunk in read_queue_split(split, policy) for one in chunk.columns.own_offset]
+    return [
+        int(one) for split in splits for chunk in read_queue_split(split, policy) for one in chunk.columns.own_offset
+    ]
 
 
 @pytest.mark.parametrize("when", ["before the plan", "after it"])

@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,22 @@ def test_what_the_units_claim_of_each_file(made: Path, seed: int) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("places", [range(10), [0, 1, 3, 3, 4, 4, 6, 7, 8, 9], [0, 1, 2, 2, 5, 5, 5, 7, 8, 9]])
+def test_what_is_missing_does_not_make_up_for_what_is_there_twice(made: Path, places: Sequence[int]) -> None:
+    log = LogReader([made / "commitlog"])
+    tally = queue_guide._Tally(log)
+    begins = np.array(places, np.int64) * 100
+    tally._add(begins, np.full(10, 100, np.int64))
+    assert list(tally._described()) == ([(0, 1000)] if list(places) == list(range(10)) else [])
+    log.close()
+
+
+def test_too_many_queues_are_not_even_looked_at(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_guide, "QUEUE_COST_BYTES", 1 << 20)
+    monkeypatch.setattr(queue_guide, "QueueReader", None)
+    assert {type(piece) for piece in plan_of(made, subscribe="rare")} == {Split}
+
+
 def wrong_files(made: Path, rows: list[int]) -> set[int]:
     with mqstore.inspect(made) as view:
         records = list(view.scan())
@@ -252,10 +268,41 @@ def test_queues_that_lack_something(copy: Path, change: Callable[[Path], None]) 
         assert rows_of(copy, plan="queues", **options) == rows_of(copy, plan="scan", **options)
 
 
-def test_queues_in_the_wrong_place_are_told(copy: Path) -> None:
-    swap_queues(copy)
-    with pytest.raises(mqstore.CorruptFileError, match="leads to no record of the queue"):
-        rows_of(copy, plan="queues", subscribe="rare")
+def rename_topic(copy: Path) -> None:
+    (copy / "consumequeue" / "rare").rename(copy / "consumequeue" / "zzz")
+
+
+def swap_topics(copy: Path) -> None:
+    queues = copy / "consumequeue"
+    (queues / "rare").rename(queues / "aside")
+    (queues / "orders").rename(queues / "rare")
+    (queues / "aside").rename(queues / "orders")
+
+
+def swap_files(copy: Path) -> None:
+    """Of two queues of one topic, whose messages have the same offsets."""
+    files = [copy / "consumequeue" / "orders" / str(queue_id) / f"{6000:020d}" for queue_id in (0, 2)]
+    (files[0]).rename(copy / "aside")
+    files[1].rename(files[0])
+    (copy / "aside").rename(files[1])
+
+
+def shift_queue(copy: Path) -> None:
+    """The units are right, but each one place too early."""
+    for file in (copy / "consumequeue" / "rare" / "0").iterdir():
+        file.write_bytes(file.read_bytes()[20:] + bytes(20))
+
+
+@pytest.mark.parametrize("change", [swap_queues, rename_topic, swap_topics, swap_files, shift_queue])
+def test_queues_in_the_wrong_place(copy: Path, change: Callable[[Path], None]) -> None:
+    expected = {topic: rows_of(copy, plan="scan", subscribe=topic) for topic in ("rare", "orders", "zzz")}
+    change(copy)
+    for plan in ("queues", "auto"):
+        for topic, rows in expected.items():
+            assert rows_of(copy, plan=plan, subscribe=topic) == rows, (plan, topic)
+    assert rows_of(copy, plan="queues", assign='{"orders": [0]}', onCorruptRecord="skip") == [
+        row for row in expected["orders"] if row["queueId"] == 0
+    ]
 
 
 def test_a_store_that_is_being_written_to(copy: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
@@ -35,6 +35,7 @@ host).
 _V6_BITS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _V6_SHIFT: Final = 4
 _TOPIC_LENGTHS: Final = {c.MAGIC_V1: struct.Struct(">b"), c.MAGIC_V2: struct.Struct(">h")}
+_TOPIC_GUESS_BYTES: Final = 256
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")
 _TRANSACTIONS_WITHOUT_OFFSET: Final = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
@@ -250,6 +251,34 @@ def decode_record(
     if (reason := props.defect(raw)) is not None:
         _damaged(Damage.PROPERTIES, place, "name and value pairs", reason)
     return Record._make((fields[6], size, magic, *fields[2:6], *fields[7:14], body, topic, raw))
+
+
+def queue_of(read: Callable[[int, int], Buffer], size_bytes: int) -> tuple[int, str, int, int] | None:
+    """Place, topic, queue id and queue offset that a record of ``size_bytes`` names; its body is passed over.
+
+    Args:
+        read: gives so many bytes of the record from a position in it on, fewer where they end.
+        size_bytes: how long it should be.
+
+    Nothing else is judged. None where no such record is.
+    """
+    try:
+        start = read(0, min(size_bytes, HEADS[-1].size))
+        head = HEADS[(HEADS[0].unpack_from(start)[7] & _V6_BITS) >> _V6_SHIFT]
+        fields = head.unpack_from(start)
+        length = _TOPIC_LENGTHS.get(fields[1])
+        at = head.size + fields[14]
+        if length is None or fields[0] != size_bytes or fields[14] < 0 or at + length.size > size_bytes:
+            return None
+        rest = read(at, min(size_bytes - at, _TOPIC_GUESS_BYTES))
+        stop = length.size + length.unpack_from(rest)[0]
+        if stop > len(rest):
+            rest = read(at, min(size_bytes - at, stop))
+    except struct.error:
+        return None
+    if not length.size <= stop <= len(rest):
+        return None
+    return fields[6], decode_text(bytes(rest[length.size : stop])), fields[3], fields[5]
 
 
 def _decode_prefix(buffer: Buffer, position: int, limit: int, place: int) -> tuple[int, int]:

@@ -2,14 +2,18 @@
 
 A queue file may be missing, stale or damaged, a record may have no unit, and no file says so. But records lie one
 behind the other: if the units of *all* queues that lead into a log file cover it from its start without a gap, then
-every record of the file has its unit and every unit is right. Two sums tell that, as the ends of things that lie one
-behind the other are the beginnings of the next: of all (end - begin), and of all (end squared - begin squared). So each
-log file up to the last unit is either proved to be described by the queues, or read from end to end.
+every record of the file has its unit and every unit is right. One sum tells that, as the ends of things that lie one
+behind the other are the beginnings of the next: of all h(end) - h(begin), where h scatters its results over all 64-bit
+numbers. What is missing and what is there twice cannot make up for each other then, as they could in sums of sizes.
+
+That a record has a unit does not say that it is a unit of the record's own queue: a directory may bear another's name.
+So the first, the last and the middle record of each stretch of units must say that they are of that queue and at that
+place in it. Units of which they say otherwise count for nothing. So each log file up to the last unit is either proved
+to be described by the queues, or read from end to end.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -19,7 +23,7 @@ import numpy as np
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
-from mqstore.layout.record import Record
+from mqstore.layout.record import Record, queue_of
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.tables import UNIT
@@ -27,6 +31,8 @@ from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 
 _MOST_WANTED: Final = 20_000_000
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+_HALF: Final = np.uint64(32)
 QUEUE_COST_BYTES: Final = 32 << 10
 """What it takes to look at one queue, as bytes that could be read in that time."""
 
@@ -81,7 +87,9 @@ def consult(store: StoreRef, log: LogReader, selection: Selection, limit_bytes: 
     """
     pool = FilePool()
     try:
-        queues = list(_queues(store, log, pool, selection))
+        keys = [key for key in store.paths.list_queues() if not key[0].startswith(LMQ_PREFIX)]
+        _check_worth(len(keys) * QUEUE_COST_BYTES, limit_bytes)
+        queues = [_files_of(store, log, pool, selection, *key) for key in keys]
         _check_cost(queues, limit_bytes)
         return _Tally(log).run(queues)
     finally:
@@ -95,14 +103,13 @@ class _QueueFiles(NamedTuple):
     wanted: bool
 
 
-def _queues(store: StoreRef, log: LogReader, pool: FilePool, selection: Selection) -> Iterator[_QueueFiles]:
-    """All queues but light ones, whose units lead to the messages of others."""
-    for topic, queue_id in store.paths.list_queues():
-        if not topic.startswith(LMQ_PREFIX):
-            reader = QueueReader(topic, queue_id, store.paths.queue(topic, queue_id), pool)
-            end = reader.find_end(log.inventory.end)
-            begin = reader.find_min(log.min_offset, end)
-            yield _QueueFiles(reader, begin, end, selection.wants_queue(topic, queue_id))
+def _files_of(
+    store: StoreRef, log: LogReader, pool: FilePool, selection: Selection, topic: str, queue_id: int
+) -> _QueueFiles:
+    reader = QueueReader(topic, queue_id, store.paths.queue(topic, queue_id), pool)
+    end = reader.find_end(log.inventory.end)
+    begin = reader.find_min(log.min_offset, end)
+    return _QueueFiles(reader, begin, end, selection.wants_queue(topic, queue_id))
 
 
 def _check_cost(queues: list[_QueueFiles], limit_bytes: int) -> None:
@@ -113,10 +120,14 @@ def _check_cost(queues: list[_QueueFiles], limit_bytes: int) -> None:
             wanted += one.end - one.begin
             units = [unit for unit in (one.reader.unit(one.begin), one.reader.unit(one.end - 1)) if unit is not None]
             cost += sum(unit.size_bytes for unit in units) * (one.end - one.begin) // max(1, len(units))
-    if cost > limit_bytes:
-        raise GuideRefusedError(f"it would take about {cost} bytes, more than {limit_bytes}")
+    _check_worth(cost, limit_bytes)
     if wanted > _MOST_WANTED:
         raise GuideRefusedError(f"{wanted} messages are too many to plan one by one")
+
+
+def _check_worth(cost_bytes: int, limit_bytes: int) -> None:
+    if cost_bytes > limit_bytes:
+        raise GuideRefusedError(f"it would take about {cost_bytes} bytes, more than {limit_bytes}")
 
 
 class _Tally:
@@ -129,7 +140,7 @@ class _Tally:
         self._lengths = np.array([entry.length for entry in self._entries], np.int64)
         count = len(self._entries)
         # Whole numbers that wrap around: equal sums stay equal, and a wrong one is as good as sure to differ.
-        self._sums: Numbers = np.zeros((2, count), np.uint64)
+        self._sums: Numbers = np.zeros(count, np.uint64)
         self._ends: Numbers = np.zeros(count, np.int64)
         self._last: tuple[int, int] = (-1, 0)
 
@@ -138,13 +149,15 @@ class _Tally:
         guide = Guide(queues=len(queues))
         for one in queues:
             kept: list[tuple[Numbers, Numbers]] = []
-            for _, _, data in one.reader.stretches(one.begin, one.end):
-                if not data:  # a missing file: what its units would claim is missing from the sums
-                    if one.wanted:
-                        raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} is missing")
-                    continue
+            for first, _, data in one.reader.stretches(one.begin, one.end):
                 units = np.frombuffer(data, UNIT)
                 begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
+                # What a missing file would claim is missing from the sums, and so is what leads to others' messages.
+                if not self._are_of(one.reader, first, begins, sizes):
+                    if one.wanted:
+                        what = "leads to messages of others" if data else "is missing"
+                        raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} {what}")
+                    continue
                 self._add(begins, sizes)
                 if one.wanted:
                     kept.append((begins, sizes))
@@ -156,40 +169,58 @@ class _Tally:
             guide.last = self._log.record_at(*self._last)
         return guide
 
+    def _are_of(self, queue: QueueReader, first: int, begins: Numbers, sizes: Numbers) -> bool:
+        """Whether units from queue offset ``first`` on lead to the queue's messages, as far as three of these tell."""
+        judged = False
+        for number in sorted({0, len(begins) // 2, len(begins) - 1}) if len(begins) else ():
+            found = self._queue_at(int(begins[number]), int(sizes[number]))
+            if found is not None and found != (queue.topic, queue.queue_id, first + number):
+                return False
+            judged |= found is not None
+        return judged
+
+    def _queue_at(self, begin: int, size: int) -> tuple[str, int, int] | None:
+        """Topic, queue id and queue offset of a record; None where no record is, so that a unit is stale or wrong."""
+        found = queue_of(lambda position, count: self._log.read(begin + position, count) or b"", size)
+        return None if found is None or found[0] != begin else found[1:]
+
     def _add(self, begins: Numbers, sizes: Numbers) -> None:
-        sound = (begins >= self._starts.min(initial=1 << 62)) & (sizes > 0)
-        if not sound.all():
+        least = self._starts.min(initial=1 << 62)
+        if not len(begins) or begins[0] < least or sizes.min() <= 0 or (begins[1:] < begins[:-1]).any():
+            sound = (begins >= least) & (sizes > 0)
             begins, sizes = begins[sound], sizes[sound]
-        if not len(begins):
-            return
-        if (begins[1:] < begins[:-1]).any():
             order = np.argsort(begins, kind="stable")
             begins, sizes = begins[order], sizes[order]
+        if not len(begins):
+            return
         low, high = (np.searchsorted(self._starts, begins[[0, -1]], side="right") - 1).tolist()
-        borders = [0, *np.searchsorted(begins, self._starts[low + 1 : high + 1]).tolist(), len(begins)]
-        for number, (first, stop) in enumerate(itertools.pairwise(borders), low):
-            if first < stop:
-                self._add_to_file(number, begins[first:stop] - self._starts[number], sizes[first:stop])
-
-    def _add_to_file(self, number: int, inside: Numbers, lengths: Numbers) -> None:
-        """Add units that lead into one file, in their order there, to what others claim of it."""
-        ends = inside + lengths
-        self._sums[0, number] += lengths.sum().astype(np.uint64)
-        # end squared - begin squared
-        self._sums[1, number] += (lengths * (inside + ends)).sum().astype(np.uint64)
-        self._ends[number] = max(self._ends[number], ends.max())
-        self._last = max(self._last, (int(inside[-1] + self._starts[number]), int(lengths[-1])))
+        borders = np.searchsorted(begins, self._starts[low : high + 1])
+        led_to = np.flatnonzero(np.diff(borders, append=len(begins)))
+        ends = begins + sizes
+        claims = _scattered(ends)
+        claims -= _scattered(begins)
+        self._sums[low + led_to] += np.add.reduceat(claims, borders[led_to])
+        self._ends[low + led_to] = np.maximum(self._ends[low + led_to], np.maximum.reduceat(ends, borders[led_to]))
+        self._last = max(self._last, (int(begins[-1]), int(sizes[-1])))
 
     def _described(self) -> Iterator[tuple[int, int]]:
-        ends = self._ends.astype(np.uint64)
-        proved = (self._sums[0] == ends) & (self._sums[1] == ends * ends) & (self._ends > 0)
-        for number in np.flatnonzero(proved & (self._ends <= self._lengths)).tolist():
+        proved = self._sums == _scattered(self._ends) - _scattered(self._starts)
+        proved &= (self._ends > self._starts) & (self._ends <= self._starts + self._lengths)
+        for number in np.flatnonzero(proved).tolist():
             entry = self._entries[number]
-            yield entry.start, self._end_of(entry, entry.start + int(self._ends[number]))
+            yield entry.start, self._end_of(entry, int(self._ends[number]))
 
     def _end_of(self, entry: FileEntry, last_end: int) -> int:
         """Where what is described of a file ends: with the file if nothing but a blank record follows."""
         return self._log.end_of_closed_file(last_end) or last_end if last_end < entry.start + entry.length else last_end
+
+
+def _scattered(offsets: Numbers) -> Numbers:
+    """Numbers that have nothing to do with each other, the same for the same offset."""
+    mixed = offsets.view(np.uint64) * _ODD
+    mixed ^= mixed >> _HALF
+    mixed *= mixed
+    return mixed
 
 
 def _wanted(one: _QueueFiles, kept: list[tuple[Numbers, Numbers]]) -> WantedQueue:
