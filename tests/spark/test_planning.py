@@ -81,7 +81,7 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         counts.append(len(data))
         return data
 
-    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[bool]:
+    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[int]:
         counts.append(sum(size_bytes for _, size_bytes in parts))
         return real_parts(pool, path, parts, target)
 
@@ -303,6 +303,22 @@ def test_queues_in_the_wrong_place(copy: Path, change: Callable[[Path], None]) -
     assert rows_of(copy, plan="queues", assign='{"orders": [0]}', onCorruptRecord="skip") == [
         row for row in expected["orders"] if row["queueId"] == 0
     ]
+
+
+def test_topics_that_are_no_utf8(tmp_path: Path) -> None:
+    """They are mended, as they must be to name a directory: here two of them to the same name."""
+    path = tmp_path / "broker-a"
+    with mqstore.open(path, **SIZES) as store:
+        for number in range(600):
+            topic = "orders" if number % 9 else f"caf{number % 2}"
+            store.put(Message(topic, b"%d" % number, queue_id=number % 2))
+    for file in (path / "commitlog").iterdir():
+        file.write_bytes(file.read_bytes().replace(b"caf0", b"caf\xe8").replace(b"caf1", b"caf\xe9"))
+    mqstore.rebuild(path, None, in_place=True)
+    rows = rows_of(path, plan="scan", subscribe="caf\ufffd")
+    assert len(rows) == 67
+    assert rows_of(path, plan="queues", subscribe="caf\ufffd") == rows
+    assert any(isinstance(piece, QueueSplit) for piece in plan_of(path, plan="queues", subscribe="caf\ufffd"))
 
 
 def test_a_store_that_is_being_written_to(copy: Path) -> None:

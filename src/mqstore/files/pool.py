@@ -113,31 +113,32 @@ class FilePool:
             self._give_back(slot)
         return data
 
-    def read_parts(self, path: Path, parts: Iterable[tuple[int, int]], target: memoryview) -> list[bool]:
+    def read_parts(self, path: Path, parts: Iterable[tuple[int, int]], target: memoryview) -> list[int]:
         """Read parts of a file, each its position and its size, into ``target``, one behind the other.
 
-        Returns which of them are in the file as a whole.
+        Returns how many bytes of each are there: fewer than asked for where the file ends before.
 
         Raises:
             StoreIOError: the file could not be read.
         """
-        whole, begin = [], 0
+        there, begin = [], 0
         if isinstance(path, RemotePath):
             for position, size_bytes in parts:
                 data = self._remote.read(path, position, size_bytes)
                 target[begin : begin + len(data)] = data
-                whole.append(len(data) == size_bytes)
+                there.append(len(data))
                 begin += size_bytes
-            return whole
+            return there
         with self.descriptor(path) as fd:
             try:
                 for position, size_bytes in parts:
                     part = target[begin : begin + size_bytes]
-                    whole.append(os.preadv(fd, [part], position) == size_bytes or _fill(fd, position, part))
+                    count = os.preadv(fd, [part], position)
+                    there.append(count if count == size_bytes else _fill(fd, position, part))
                     begin += size_bytes
             except OSError as error:
                 raise errors.from_os_error(error, "read", path) from error
-        return whole
+        return there
 
     def call(self, path: Path, function: Callable[..., _T], *args: object) -> _T | None:
         """``function(source, end, *args)``: the source is a descriptor of the file, or its map, good as far as ``end``.
@@ -256,10 +257,9 @@ class FilePool:
             self._doomed.append(slot)
 
 
-def _fill(fd: int, position: int, target: memoryview) -> bool:
-    """Read from ``position`` on until ``target`` is full, however often it takes; False when the file ends before."""
-    count = os.preadv(fd, [target], position)
-    while 0 < count < len(target):
-        target, position = target[count:], position + count
-        count = os.preadv(fd, [target], position)
-    return count == len(target)
+def _fill(fd: int, position: int, target: memoryview) -> int:
+    """Read from ``position`` on until ``target`` is full, however often it takes, or the file ends: how many bytes."""
+    done = 0
+    while done < len(target) and (count := os.preadv(fd, [target[done:]], position + done)):
+        done += count
+    return done

@@ -14,7 +14,6 @@ from mqstore.spark.queue_guide import (
     QUEUE_COST_BYTES,
     Guide,
     GuideRefusedError,
-    Numbers,
     WantedQueue,
     consult,
 )
@@ -23,7 +22,7 @@ from mqstore.spark.queue_splits import QUEUES_PER_SPLIT, QueueSplit
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_bytes_for, split_ranges
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import UnitRange
+from mqstore.spark.tables import Numbers, UnitRange
 from mqstore.store.log_reader import LogReader
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
 from mqstore.layout.record import Record, queue_of
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import UNIT
+from mqstore.spark.tables import UNIT, Numbers
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 
@@ -35,9 +35,6 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 QUEUE_COST_BYTES: Final = 32 << 10
 """What it takes to look at one queue, as bytes that could be read in that time."""
-
-Numbers = Any
-"""A NumPy array of whole numbers."""
 
 
 class GuideRefusedError(Exception):

@@ -16,11 +16,12 @@ import numpy as np
 from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
+from mqstore.layout.record import Record, decode_record
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import HINT
-from mqstore.spark.tables import UNIT, UnitRange
+from mqstore.spark.tables import UNIT, Numbers, UnitRange
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
@@ -35,10 +36,11 @@ WINDOW_BYTES: Final = 8 << 20
 PLACE: Final = np.dtype([(name, np.int64) for name in ("begin", "size", "queue_offset", "range", "position")])
 """A wanted record: :data:`mqstore.kernels.PLACE`, its queue being that of a range of the split."""
 
-Places = Any
+Wanted = Any
 """A NumPy array of :data:`PLACE`, in the order of the log."""
-Numbers = Any
-"""A NumPy array of whole numbers."""
+
+_MENDED: Final = "\ufffd"
+"""What stands in a topic for bytes that are no UTF-8."""
 
 
 def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
@@ -55,7 +57,7 @@ def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
         pool.close()
 
 
-def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Places:
+def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wanted:
     parts = [np.empty(0, PLACE)]
     for number, one in enumerate(split.ranges):
         reader = QueueReader(one.topic, one.queue_id, split.store.paths.queue(one.topic, one.queue_id), pool)
@@ -68,7 +70,7 @@ def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Place
             part["begin"], part["size"] = units["physicalOffset"], units["storeSize"]
             part["queue_offset"], part["range"] = np.arange(first, stop), number
             parts.append(part)
-    wanted: Places = np.concatenate(parts)
+    wanted: Wanted = np.concatenate(parts)
     return wanted[np.argsort(wanted["begin"], kind="stable")]
 
 
@@ -92,7 +94,7 @@ class _SplitReader:
         self._log = LogReader(split.store.paths.commit_logs, pool=pool)
         self._queues = [(one.topic.encode("utf-8", "surrogateescape"), one.queue_id) for one in split.ranges]
 
-    def chunks(self, wanted: Places) -> Iterator[Chunk]:
+    def chunks(self, wanted: Wanted) -> Iterator[Chunk]:
         """The records of each file in turn; those of files that are gone are lost."""
         while len(wanted):
             begin = int(wanted["begin"][0])
@@ -108,45 +110,71 @@ class _SplitReader:
                 self._note_lost(wanted[:stop])
             wanted = wanted[stop:]
 
-    def _note_lost(self, gone: Places) -> None:
+    def _note_lost(self, gone: Wanted) -> None:
         for number in np.unique(gone["range"]):
             offsets = gone["queue_offset"][gone["range"] == number]
             _lost(self._split, self._split.ranges[number], int(offsets.min()), int(offsets.max()) + 1, self._policy)
 
-    def _inside(self, wanted: Places, entry: FileEntry) -> Places:
+    def _inside(self, wanted: Wanted, entry: FileEntry) -> Wanted:
         """The records that can lie in the file; units that claim anything else are damaged."""
         sound = (wanted["size"] > 0) & (wanted["begin"] + wanted["size"] <= entry.start + entry.length)
         self._on_damage(wanted[~sound])
         return wanted[sound]
 
-    def _window(self, entry: FileEntry, wanted: Places) -> Iterator[Chunk]:
+    def _window(self, entry: FileEntry, wanted: Wanted) -> Iterator[Chunk]:
         """Read one window's records one behind the other; what a unit names must be there, and be of its queue."""
         runs, begins, sizes = _runs(wanted)
         places = np.cumsum(sizes) - sizes
         wanted["position"] = wanted["begin"] - begins[runs] + places[runs]
         buffer: Any = allocate(int(sizes.sum()))
         there = self._read(entry, list(zip((begins - entry.start).tolist(), sizes.tolist(), strict=True)), buffer)
-        if not all(there):
-            read = np.array(there, bool)[runs]
+        if there != sizes.tolist():
+            read = wanted["begin"] + wanted["size"] - begins[runs] <= np.array(there, np.int64)[runs]
             self._note_lost(wanted[~read])
             wanted = wanted[read]
         columns, found = kernels.scan_at(buffer, wanted, self._queues, check_crc=self._policy.check_crc)
         if columns.count < len(wanted):
+            named = self._by_stored_names(buffer, wanted, ~np.frombuffer(found, bool))
+            if named is not None:
+                columns, found = kernels.scan_at(buffer, named, self._queues, check_crc=self._policy.check_crc)
             self._on_damage(wanted[~np.frombuffer(found, bool)])
         if columns.count:
             yield Chunk(buffer, -1, columns)
 
-    def _read(self, entry: FileEntry, parts: list[tuple[int, int]], target: memoryview) -> list[bool]:
-        """Read parts of a file one behind the other; which of them are there."""
+    def _by_stored_names(self, buffer: memoryview, wanted: Wanted, missed: Any) -> Wanted | None:
+        """``wanted`` with other queues for those missed records whose topics are stored otherwise; None without such.
+
+        What is no UTF-8 in a topic is mended wherever the topic is shown, so a queue's name does not tell it.
+        """
+        named = None
+        for row in np.flatnonzero(missed).tolist():
+            _, size, _, number, position = wanted[row].tolist()
+            one = self._split.ranges[number]
+            if _MENDED not in one.topic:
+                continue
+            try:
+                record = decode_record(buffer, position, end=position + size, check_crc=False)
+            except errors.CorruptRecordError:
+                continue
+            if isinstance(record, Record) and record.topic == one.topic:
+                name = (record.topic_raw, one.queue_id)
+                if name not in self._queues:
+                    self._queues.append(name)
+                named = wanted.copy() if named is None else named
+                named["range"][row] = self._queues.index(name)
+        return named
+
+    def _read(self, entry: FileEntry, parts: list[tuple[int, int]], target: memoryview) -> list[int]:
+        """Read parts of a file one behind the other; how many bytes of each are there."""
         try:
             return self._pool.read_parts(entry.path, parts, target)
         except errors.StoreIOError:
             if entry.path.exists():
                 raise
             self._log.refresh()  # removed a moment ago
-            return [False] * len(parts)
+            return [0] * len(parts)
 
-    def _on_damage(self, damaged: Places) -> None:
+    def _on_damage(self, damaged: Wanted) -> None:
         """Where these units lead there is no sound record of their queues: an error, or warnings."""
         for begin, size, queue_offset, number, _ in damaged.tolist():
             one = self._split.ranges[number]
@@ -167,12 +195,12 @@ class _SplitReader:
         )
 
 
-def _gaps(wanted: Places) -> Numbers:
+def _gaps(wanted: Wanted) -> Numbers:
     """What lies between each record and the next; negative where they overlap."""
     return wanted["begin"][1:] - wanted["begin"][:-1] - wanted["size"][:-1]
 
 
-def _windows(wanted: Places) -> Iterator[Places]:
+def _windows(wanted: Wanted) -> Iterator[Wanted]:
     """The records of one file in groups that are handed on together."""
     gaps = _gaps(wanted)
     sums = np.cumsum(wanted["size"])
@@ -185,7 +213,7 @@ def _windows(wanted: Places) -> Iterator[Places]:
         first = stop
 
 
-def _runs(wanted: Places) -> tuple[Numbers, Numbers, Numbers]:
+def _runs(wanted: Wanted) -> tuple[Numbers, Numbers, Numbers]:
     """The records in groups that lie close together and are read in one go: of each record its group's number; of each
     group where it begins, and its size.
     """

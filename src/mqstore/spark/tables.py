@@ -25,6 +25,9 @@ from mqstore.store.view import StoreView
 UNIT: Final = np.dtype([("physicalOffset", ">i8"), ("storeSize", ">i4"), ("tagsCode", ">i8")])
 ENTRY: Final = np.dtype([("keyHash", ">i4"), ("physicalOffset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
+Numbers = Any
+"""A NumPy array of whole numbers."""
+
 _UNITS_PER_PART: Final = 1 << 20
 _QUEUES_PER_PART: Final = 1000
 
