@@ -143,6 +143,15 @@ def test_few_bytes_for_few_messages(
     assert {type(piece) for piece in plan_of(made)} == {Split}
 
 
+def test_no_task_gets_too_many_messages(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MESSAGES_PER_SPLIT", 30)
+    options: dict[str, object] = {"subscribe": "orders", "plan": "queues", "minPartitions": 3}
+    counts = [sum(one.end - one.begin for one in piece.ranges) for piece in plan_of(made, **options)]
+    assert max(counts) == 30
+    assert len(counts) < 130
+    assert rows_of(made, **options) == rows_of(made, plan="scan", subscribe="orders")
+
+
 def test_filters_that_leave_all_rows_copy_none(made: Path) -> None:
     parsed = ReadOptions.parse({"path": str(made), "subscribe": "rare,orders"})
     view = MessagesView(find_stores(parsed), parsed, COLUMNS)

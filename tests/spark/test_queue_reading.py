@@ -22,7 +22,7 @@ import mqstore
 from mqstore import Message
 from mqstore.files.pool import FilePool
 from mqstore.layout.queue_unit import QueueUnit, encode_unit
-from mqstore.spark import queue_reading
+from mqstore.spark import queue_reading, queue_splits
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_reading import read_queue_split
@@ -387,6 +387,26 @@ def test_partitions_are_small_and_say_the_same_each_time(made: Path) -> None:
     assert len(parts) == 4
     assert all(isinstance(one.value, QueueSplit) and len(pickle.dumps(one)) < 1024 for one in parts)
     assert reader.partitions(end, end) == []
+
+
+def test_no_task_gets_too_many_small_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_splits, "MESSAGES_PER_SPLIT", 100)
+    path = tmp_path / "broker-a"
+    with mqstore.open(path) as store:
+        for size in (5000, 1, 5000):
+            for number in range(900 if size == 1 else 50):
+                store.put(Message("orders", bytes(size), queue_id=number % 3))
+    reader = reader_of(path)
+    start, end = reader.initialOffset(), reader.reportLatestOffset()
+    splits = [part.value for part in reader.partitions(start, end)]
+    assert max(sum(one.end - one.begin for one in split.ranges) for split in splits) <= 100
+    assert len(places(all_rows(path))) == len(set(places(all_rows(path)))) == 1000
+    # Units that all lead to one place cannot be divided.
+    unit = next(iter((path / "consumequeue" / "orders" / "0").iterdir())).read_bytes()[:20]
+    for file in (path / "consumequeue").rglob("0" * 20):
+        file.write_bytes(unit * 400)
+    damaged = [part.value for part in reader_of(path).partitions(start, end)]
+    assert sum(one.end - one.begin for split in damaged for one in split.ranges) == 1000
 
 
 @pytest.mark.parametrize(

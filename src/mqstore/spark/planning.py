@@ -18,7 +18,7 @@ from mqstore.spark.queue_guide import (
     consult,
 )
 from mqstore.spark.queue_reading import GAP_BYTES
-from mqstore.spark.queue_splits import QUEUES_PER_SPLIT, QueueSplit
+from mqstore.spark.queue_splits import MESSAGES_PER_SPLIT, QueueSplit, of_few_queues
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_bytes_for, split_ranges
 from mqstore.spark.stores import StoreRef
@@ -225,16 +225,19 @@ def _queue_splits(
     steps = np.where(gaps <= GAP_BYTES, gaps, READ_COST_BYTES)
     costs: Numbers = np.cumsum(sizes + np.concatenate([[READ_COST_BYTES], steps]))
     number = min(len(begins), max(least, 1, -(-int(costs[-1]) // split_bytes)))
-    places = np.searchsorted(costs, [costs[-1] * one // number for one in range(1, number)])
-    borders = [0, *(begins[place] for place in places), int(begins[-1]) + 1]
+    places = [0, *np.searchsorted(costs, [costs[-1] * one // number for one in range(1, number)]).tolist(), len(begins)]
+    firsts = [one for first, stop in itertools.pairwise(places) for one in _limited(first, stop)]
+    borders = [int(begins[first]) for first in firsts] + [int(begins[-1]) + 1]
     splits = []
     for low, high in itertools.pairwise(borders):
-        ranges = [part for one in wanted for part in _cut(one, low, high)]
-        splits += [
-            QueueSplit(store, ranges[first : first + QUEUES_PER_SPLIT])
-            for first in range(0, len(ranges), QUEUES_PER_SPLIT)
-        ]
+        splits += of_few_queues(store, [part for one in wanted for part in _cut(one, low, high)])
     return splits, int(costs[-1])
+
+
+def _limited(first: int, stop: int) -> list[int]:
+    """Where parts of [first, stop) begin that are of equal size and have no more messages than a task can hold."""
+    number = -(-(stop - first) // MESSAGES_PER_SPLIT)
+    return [first + (stop - first) * one // number for one in range(number)]
 
 
 def _cut(one: WantedQueue, low: int, high: int) -> list[UnitRange]:

@@ -71,6 +71,7 @@ def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wante
             part["queue_offset"], part["range"] = np.arange(first, stop), number
             parts.append(part)
     wanted: Wanted = np.concatenate(parts)
+    parts.clear()  # so many bytes less beside the copy in order
     return wanted[np.argsort(wanted["begin"], kind="stable")]
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.tables import UnitRange
 
 QUEUES_PER_SPLIT = 500
+MESSAGES_PER_SPLIT: Final = 500_000
+"""A task holds the places of all its messages, some 100 bytes each, so that small ones must not be too many."""
+
+_Piece = list[tuple[Range, int, int]]
+"""Parts of queues, each from one offset to another."""
 
 
 class QueueSplit(NamedTuple):
@@ -27,17 +32,27 @@ def plan_queue_splits(
     Every store's part of the log is cut at equal distances, and every queue where these cuts meet it: so each task
     reads one stretch of the log, be it for a thousand queues. Only units at the cuts are looked at.
     """
-    by_store: dict[StoreRef, list[tuple[Range, int, int]]] = {}
+    by_store: dict[StoreRef, _Piece] = {}
     for queue, end in ends.items():
         if queue in found and begins.get(queue, end) < end:
             one = found[queue]
             by_store.setdefault(one.store, []).append((one, begins[queue], end))
     least = -(-min_partitions // max(1, len(by_store)))
     return [
-        QueueSplit(store, group)
+        split
         for store, wanted in by_store.items()
-        for ranges in _cut(wanted, _number_of_splits(wanted, split_bytes, least))
-        for group in _grouped(ranges)
+        for piece in _cut(wanted, _number_of_splits(wanted, split_bytes, least))
+        for small in _small_enough(piece)
+        for split in of_few_queues(
+            store, [UnitRange(one.reader.topic, one.reader.queue_id, *part) for one, *part in small]
+        )
+    ]
+
+
+def of_few_queues(store: StoreRef, ranges: list[UnitRange]) -> list[QueueSplit]:
+    """Splits that together have the ranges, each no more of them than a task can be told of."""
+    return [
+        QueueSplit(store, ranges[first : first + QUEUES_PER_SPLIT]) for first in range(0, len(ranges), QUEUES_PER_SPLIT)
     ]
 
 
@@ -47,28 +62,40 @@ def estimated_bytes(one: Range, begin: int, end: int) -> int:
     return sum(unit.size_bytes for unit in units) * (end - begin) // len(units) if units else 0
 
 
-def _number_of_splits(wanted: list[tuple[Range, int, int]], split_bytes: int, least: int) -> int:
-    size = sum(estimated_bytes(*one) for one in wanted)
-    return min(max(least, -(-size // split_bytes), 1), sum(end - begin for _, begin, end in wanted))
+def _number_of_splits(wanted: _Piece, split_bytes: int, least: int) -> int:
+    size, messages = sum(estimated_bytes(*one) for one in wanted), _messages(wanted)
+    return min(max(least, -(-size // split_bytes), -(-messages // MESSAGES_PER_SPLIT), 1), messages)
 
 
-def _cut(wanted: list[tuple[Range, int, int]], number: int) -> list[list[UnitRange]]:
+def _messages(piece: _Piece) -> int:
+    return sum(end - begin for _, begin, end in piece)
+
+
+def _cut(wanted: _Piece, number: int) -> list[_Piece]:
+    """So many pieces, cut at equal distances of the log."""
     low = min(one.physical_offset(begin) for one, begin, _ in wanted)
     high = max(one.physical_offset(end - 1) for one, _, end in wanted) + 1
-    pieces: list[list[UnitRange]] = []
+    pieces: list[_Piece] = []
     places = [begin for _, begin, _ in wanted]
     for piece in range(1, number + 1):
         border = low + (high - low) * piece // number
-        ranges = []
+        parts = []
         for index, (one, _, end) in enumerate(wanted):
             begin = places[index]
             stop = end if piece == number else one.first_behind(border, begin, end)
             if begin < stop:
-                ranges.append(UnitRange(one.reader.topic, one.reader.queue_id, begin, stop))
+                parts.append((one, begin, stop))
             places[index] = stop
-        pieces.append(ranges)
+        pieces.append(parts)
     return pieces
 
 
-def _grouped(ranges: list[UnitRange]) -> list[list[UnitRange]]:
-    return [ranges[first : first + QUEUES_PER_SPLIT] for first in range(0, len(ranges), QUEUES_PER_SPLIT)]
+def _small_enough(piece: _Piece) -> Iterator[_Piece]:
+    """The piece, divided further where messages lie close together."""
+    count = _messages(piece)
+    halves = _cut(piece, 2) if count > MESSAGES_PER_SPLIT else []
+    if any(_messages(half) == count for half in halves) or not halves:  # units that all lead to one place
+        yield piece
+        return
+    for half in halves:
+        yield from _small_enough(half)
