@@ -145,6 +145,25 @@ def test_lag_reads_the_log_once_for_all_queues(behind: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("in_process")
+def test_lag_of_further_queues(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", enable_multi_dispatch=True, enable_lmq=True) as store:
+        for number in range(9):
+            names = {"INNER_MULTI_DISPATCH": "%LMQ%light,other"} if number % 2 else {}
+            store.put(Message("orders", b"x", queue_id=0, properties=names))
+            time.sleep(0.002)
+        store.wait_dispatched()
+        for topic in ("orders", "other", "%LMQ%light"):
+            store.commit_offset("slow", topic, 0, 2)
+    with mqstore.inspect(tmp_path / "s") as view:
+        times = [record.store_timestamp_ms for record in view.scan()]
+    result = lag(NO_SPARK, tmp_path / "s")
+    assert [(row.topic, row.lag, row.oldest_ms, row.newest_ms) for row in result.rows] == [
+        ("%LMQ%light", 2, times[5], times[7]), ("orders", 7, times[2], times[8]), ("other", 2, times[5], times[7]),
+    ]  # fmt: skip
+    assert sum(one.messages for one in result.waiting) == 7
+
+
+@pytest.mark.usefixtures("in_process")
 def test_lag_of_what_has_expired(behind: Path, tmp_path: Path) -> None:
     shutil.copytree(behind, tmp_path / "s")
     file = tmp_path / "s" / "config" / "consumerOffset.json"

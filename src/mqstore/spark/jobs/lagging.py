@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
+from mqstore.spark.stores import StoreRef
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
@@ -38,7 +39,7 @@ class LagRow(NamedTuple):
     """A group in a queue.
 
     ``lag`` messages wait, the oldest of which was stored at ``oldest_ms`` and the newest at ``newest_ms``; both None
-    when none waits. ``lag`` and ``max_offset`` are None when the queue does not exist.
+    when none waits, or none of them can be read. ``lag`` and ``max_offset`` are None when the queue does not exist.
     """
 
     broker_name: str
@@ -67,8 +68,9 @@ class LagResult:
 
     Attributes:
         rows: by broker, group, topic and queue.
-        waiting: by group, topic and hour of storing. The sums up to an hour are the lag there would have been at its
-            end, had the group stood where it stands now: how the backlog grew.
+        waiting: by group, topic and hour of storing, without light queues (``%LMQ%``) and others whose messages are
+            those of other queues. The sums up to an hour are the lag there would have been at its end, had the group
+            stood where it stands now: how the backlog grew.
         seconds: how long it took, without the report.
         stage_seconds: the same by stage: plan, count.
         report: the page that was written.
@@ -125,13 +127,7 @@ def lag(
     known = KnownQueues(options)
     try:
         for store in known.stores:
-            with StoreView(store.path) as view:
-                rows += [
-                    LagRow(store.broker_name, one.group, one.topic, one.queue_id, one.consumer_offset, one.max_offset,
-                           one.lag, None, None)
-                    for one in view.progress()
-                    if group in (None, one.group) and topic in (None, one.topic)
-                ]  # fmt: skip
+            rows += _rows(store, group, topic)
         found = known.ranges()
         begins, ends = _ranges(rows, found)
         splits = plan_queue_splits(found, begins, ends, DEFAULT_SPLIT_BYTES, 1)
@@ -142,11 +138,51 @@ def lag(
     counted = run_tasks(spark, task, splits, on_progress)
     clock.note("count")
     result = _result(rows, counted, clock, None if report is None else Path(report).absolute())
+    result = replace(result, rows=_with_missing_times(known.stores, result.rows))
     if result.report is not None:
         from mqstore.spark.jobs.report import write_lag
 
         write_lag(result, [str(path) for path in sources], result.report)
     return result
+
+
+def _rows(store: StoreRef, group: str | None, topic: str | None) -> list[LagRow]:
+    """The groups of a store, without times."""
+    with StoreView(store.path) as view:
+        return [
+            LagRow(
+                store.broker_name, one.group, one.topic, one.queue_id, one.consumer_offset, one.max_offset, one.lag,
+                None, None,
+            )
+            for one in view.progress()
+            if group in (None, one.group) and topic in (None, one.topic)
+        ]  # fmt: skip
+
+
+def _with_missing_times(stores: Sequence[StoreRef], rows: list[LagRow]) -> list[LagRow]:
+    """Times also where messages wait that were not counted: those of light and other further queues.
+
+    They are messages of other queues, which hold them in the order in which they were stored.
+    """
+    for store in stores:
+        if any(row.lag and row.oldest_ms is None and row.broker_name == store.broker_name for row in rows):
+            with StoreView(store.path) as view:
+                rows = [
+                    _with_ends(view, row)
+                    if row.lag and row.oldest_ms is None and row.broker_name == store.broker_name
+                    else row
+                    for row in rows
+                ]
+    return rows
+
+
+def _with_ends(view: StoreView, row: LagRow) -> LagRow:
+    """The times of the first and of the last message that wait, as far as they can be read."""
+    last = (row.max_offset or 1) - 1
+    units = [next(view.units(row.topic, row.queue_id, begin), None) for begin in (row.consumer_offset, last)]
+    records = [None if unit is None else view.message_at(unit.physical_offset) for unit in units]
+    oldest, newest = (None if record is None else record.store_timestamp_ms for record in records)
+    return row._replace(oldest_ms=oldest, newest_ms=newest)
 
 
 def _ranges(rows: list[LagRow], found: Any) -> tuple[Offsets, Offsets]:
@@ -218,7 +254,8 @@ def _result(rows: list[LagRow], counted: list[_Waiting], clock: Clock, report: P
             times[key] = min(known[0], low), max(known[1], high)
     full = []
     for row in rows:
-        oldest, newest = times.get((row.broker_name, row.group, row.topic, row.queue_id), (None, None))
+        key = (row.broker_name, row.group, row.topic, row.queue_id)
+        oldest, newest = times.get(key, (None, None))
         full.append(row._replace(oldest_ms=oldest, newest_ms=newest))
     waiting = [WaitingCount(*key, messages) for key, messages in sorted(hours.items())]
     return LagResult(sorted(full, key=lambda row: row[:4]), waiting, clock.seconds, report, clock.stages)
