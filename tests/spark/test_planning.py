@@ -21,8 +21,9 @@ import pyarrow as pa
 import mqstore
 from mqstore import Message
 from mqstore.files.pool import FilePool
+from mqstore.layout import index
 from mqstore.layout.index import index_keys
-from mqstore.spark import planning, queue_guide
+from mqstore.spark import key_places, planning, queue_guide
 from mqstore.spark.key_places import Places
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
@@ -391,6 +392,61 @@ def test_keys_when_the_index_lacks_something(copy: Path, gone: str) -> None:
         for key in ("g-0", "k-0", "k-999", "k-1500", "k-2997", "k-2940"):
             found = rows_of(copy, plan="queues", subscribe=topic, keys=key)
             assert found == rows_of(copy, plan="scan", subscribe=topic, keys=key), (topic, key)
+
+
+def forget_entries(file: Path, low: int, high: int) -> None:
+    """Make an index file what it would be if a broker had kept no index while it stored the log from low to high."""
+    raw = bytearray(file.read_bytes())
+    header = index.decode_header(bytes(raw[:40]))
+    slots = SIZES["max_hash_slot_num"]
+    start = index.entry_position(1, slots)
+    entries = list(index.INDEX_ENTRY.iter_unpack(raw[start : index.entry_position(header.index_count, slots)]))
+    raw[40:start] = bytes(start - 40)
+    kept = [entry for entry in entries if not low <= entry[1] < high]
+    for number, (key_hash, *rest, _) in enumerate(kept, 1):
+        at = index.slot_position(key_hash, slots)
+        previous = index.INDEX_SLOT.unpack_from(raw, at)[0]
+        index.INDEX_SLOT.pack_into(raw, at, number)
+        index.INDEX_ENTRY.pack_into(raw, index.entry_position(number, slots), key_hash, *rest, previous)
+    used = sum(any(raw[at : at + 4]) for at in range(40, start, 4))
+    index.INDEX_HEADER.pack_into(raw, 0, *header[:4], used, len(kept) + 1)
+    file.write_bytes(raw)
+
+
+def test_keys_of_messages_that_were_stored_without_an_index(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broker-a"
+    with mqstore.open(path, **{**SIZES, "max_index_num": 5000}) as store:
+        places = [
+            store.put(Message("orders", bytes(2000), keys=[f"k-{number}"], queue_id=0)).physical_offset
+            for number in range(700)
+        ]
+    (file,) = (path / "index").iterdir()
+    forget_entries(file, places[200], places[350])
+    forget_entries(file, places[500], places[502])
+    caplog.set_level(logging.INFO, "mqstore")
+    options: dict[str, object] = {"subscribe": "orders", "keys": "k-7,k-199,k-200,k-349,k-350,k-699"}
+    for plan in ("queues", "auto"):
+        assert [row["physicalOffset"] for row in rows_of(path, plan=plan, **options)] == [
+            places[number] for number in (7, 199, 200, 349, 350, 699)
+        ]
+    assert {type(piece) for piece in plan_of(path, plan="queues", **options)} == {Places, Split}
+    assert "by the index, trusted for" in caplog.text
+    monkeypatch.setattr(key_places, "_MOST_RANGES", 1)
+    assert {type(piece) for piece in plan_of(path, plan="queues", **options)} == {Split}
+
+
+def test_entries_to_which_nothing_leads(copy: Path) -> None:
+    """A slot that has lost its chain: a query by key finds nothing then, and the log is still the evidence."""
+    for file in (copy / "index").iterdir():
+        raw = bytearray(file.read_bytes())
+        raw[40 : 40 + 400] = bytes(400)
+        file.write_bytes(raw)
+    found = rows_of(copy, plan="queues", subscribe="orders", keys="g-3")
+    assert len(found) > 50
+    assert found == rows_of(copy, plan="scan", subscribe="orders", keys="g-3")
+    assert any(isinstance(piece, Places) for piece in plan_of(copy, plan="queues", subscribe="orders", keys="g-3"))
 
 
 def test_a_damaged_message_is_told_by_its_key_too(copy: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from mqstore import errors, kernels
-from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.index import key_hash
 from mqstore.layout.record import Record
 from mqstore.spark.queue_guide import GuideRefusedError
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import Split, SplitPolicy, read_split
 from mqstore.spark.stores import StoreRef
+from mqstore.spark.tables import ENTRY
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.log_reader import Chunk, LogReader
 from mqstore.store.view import StoreView
@@ -21,6 +24,11 @@ from mqstore.store.view import StoreView
 _log = logging.getLogger(__name__)
 
 _MOST_PLACES = 100_000
+_MOST_RANGES = 1000
+MOST_BETWEEN_ENTRIES: Final = 64 << 10
+"""From one entry of an index file to the next. More log than this between them is not trusted to be without keys: a
+broker may have run there that was told to keep no index.
+"""
 
 
 class Places(NamedTuple):
@@ -31,45 +39,91 @@ class Places(NamedTuple):
 
 
 class FoundPlaces(NamedTuple):
-    """What the index says: ``offsets`` in ``indexed`` ranges of the log, the last of which ends behind ``last``."""
+    """What the index says: ``offsets`` in ``indexed`` ranges of the log, the last of which ends behind ``last``.
+
+    ``read_bytes`` of the index were read to find out.
+    """
 
     offsets: list[int]
     indexed: list[tuple[int, int]]
     last: Record | None
+    read_bytes: int
 
 
-def find_places(store: StoreRef, log: LogReader, selection: Selection) -> FoundPlaces:
+def find_places(store: StoreRef, log: LogReader, selection: Selection, limit_bytes: int) -> FoundPlaces:
     """The records that may bear one of the wanted keys and topics.
 
-    Every index file speaks for the log from its first entry to its last. What lies between two of them, in front of the
-    first and behind the last is for others to read: there may be no keys, or a file may be lost.
+    An index file speaks for the log from its first entry to its last, as far as entries follow each other within
+    :data:`MOST_BETWEEN_ENTRIES`. What lies in front of, between and behind such ranges is for others to read: there may
+    be no keys, or they were not filed, or a file may be lost. All entries are looked at, and not the chains that lead
+    to some of them: these tell nothing of what is missing.
+
+    Args:
+        store: the store.
+        log: its log.
+        selection: the rows that are wanted.
+        limit_bytes: how much of the index is worth reading.
 
     Raises:
         GuideRefusedError: there is no index to go by, or it leads to more places than are worth it.
     """
-    hashes = [key_hash(topic, key) for topic in selection.topics or () for key in selection.keys or ()]
+    wanted = [key_hash(topic, key) for topic in selection.topics or () for key in selection.keys or ()]
     places: set[int] = set()
     indexed: list[tuple[int, int]] = []
+    read_bytes = 0
     with StoreView(store.path) as view:
         for file in _index_files(view):
             try:
                 header = file.settled_header()
-                begin, end = header.begin_physical_offset, header.end_physical_offset + 1
-                found = {offset for one in hashes for offset in file.candidates(one, 0, LONG_MAX)}
+                read_bytes += header.index_count * ENTRY.itemsize
+                if read_bytes > limit_bytes:
+                    raise GuideRefusedError(f"more than {limit_bytes} bytes of index would have to be read")
+                found, ranges = _look_through(file, header.index_count, wanted)
             except errors.CorruptFileError as error:
                 _log.warning("not going by an index file: %s", error)
                 continue
-            if header.index_count > 1 and begin < end and (not indexed or begin >= indexed[-1][1] - 1):
-                places |= {offset for offset in found if begin <= offset < end}
+            if ranges and (not indexed or ranges[0][0] >= indexed[-1][1] - 1):
+                places |= found
                 # A record's keys may be in two files.
-                indexed.append((max(begin, indexed[-1][1] if indexed else 0), end))
+                indexed += [(max(begin, indexed[-1][1] if indexed else 0), end) for begin, end in ranges]
+            if len(indexed) > _MOST_RANGES:
+                raise GuideRefusedError(f"the index has gaps at more than {_MOST_RANGES} places")
     indexed = [one for one in indexed if one[0] < one[1] and one[1] > log.min_offset]
     last = log.record_at(indexed[-1][1] - 1) if indexed else None
     if last is None:
         raise GuideRefusedError("there is no index to go by")
     if len(places) > _MOST_PLACES:
         raise GuideRefusedError(f"the index leads to {len(places)} places")
-    return FoundPlaces(sorted(one for one in places if one >= log.min_offset), indexed, last)
+    ends = [end for _, end in indexed]
+    offsets = [one for one in sorted(places) if one >= log.min_offset and _is_within(one, indexed, ends)]
+    return FoundPlaces(offsets, indexed, last, read_bytes)
+
+
+def _look_through(file: IndexFileReader, count: int, wanted: list[int]) -> tuple[set[int], list[tuple[int, int]]]:
+    """Where a file's entries lead that have one of the wanted hashes, and the ranges of the log that it speaks for.
+
+    Raises:
+        CorruptFileError: the file is too short for its entries.
+    """
+    found: set[int] = set()
+    ranges: list[tuple[int, int]] = []
+    for data in file.entry_bytes(count):
+        entries = np.frombuffer(data, ENTRY)
+        places = entries["physicalOffset"].astype(np.int64)
+        found.update(places[np.isin(entries["keyHash"], wanted)].tolist())
+        # Where they go back, keys were filed twice.
+        reached = np.maximum.accumulate(np.concatenate([[ranges[-1][1] - 1 if ranges else places[0]], places]))
+        ranges = ranges or [(int(places[0]), int(places[0]) + 1)]
+        for number in np.flatnonzero(np.diff(reached) > MOST_BETWEEN_ENTRIES).tolist():
+            ranges[-1] = (ranges[-1][0], int(reached[number]) + 1)
+            ranges.append((int(reached[number + 1]), int(reached[number + 1]) + 1))
+        ranges[-1] = (ranges[-1][0], int(reached[-1]) + 1)
+    return found, ranges
+
+
+def _is_within(offset: int, ranges: list[tuple[int, int]], ends: list[int]) -> bool:
+    number = bisect_right(ends, offset)
+    return number < len(ranges) and ranges[number][0] <= offset
 
 
 def _index_files(view: StoreView) -> list[IndexFileReader]:

@@ -87,9 +87,13 @@ def _guided(
     if selection.keys is not None and selection.topics is not None:
         return _by_index(store, log, options, selection, window)
     if selection.chooses_queues:
-        limit = _bytes(window) // WORTH if options.plan is Plan.AUTO else 1 << 62
-        return _by_queues(store, log, options, selection, window, consult(store, log, selection, limit), least)
+        guide = consult(store, log, selection, _limit_bytes(options, window))
+        return _by_queues(store, log, options, selection, window, guide, least)
     raise GuideRefusedError("messages of all queues are wanted" if selection.keys is None else "keys of any topic")
+
+
+def _limit_bytes(options: ReadOptions, window: Ranges) -> int:
+    return _bytes(window) // WORTH if options.plan is Plan.AUTO else 1 << 62
 
 
 # -- which part of the log
@@ -250,15 +254,17 @@ def _cut(one: WantedQueue, low: int, high: int) -> list[UnitRange]:
 
 def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges) -> _Plan:
     """By the index where it has entries, through the log in front of, between and behind its files."""
-    found = find_places(store, log, selection)
+    found = find_places(store, log, selection, _limit_bytes(options, window))
     end = readable_end(log, found.last)
     window = _clipped(window, log.min_offset, end)
     rest = _without(window, found.indexed)
     offsets = [one for one in found.offsets if any(begin <= one < high for begin, high in window)]
     pieces: list[Piece] = [Places(store, part) for part in _chunked(offsets)]
     pieces += split_ranges(store, log, rest, options.split_bytes)
-    cost = len(offsets) * READ_COST_BYTES + _bytes(rest)
-    return _Plan(pieces, cost, f"by the index, {len(offsets)} places, and {_bytes(rest)} bytes of log")
+    cost = found.read_bytes + len(offsets) * READ_COST_BYTES + _bytes(rest)
+    trusted = _bytes(window) - _bytes(rest)
+    how = f"by the index, trusted for {trusted} bytes of log, {len(offsets)} places, and {_bytes(rest)} bytes of log"
+    return _Plan(pieces, cost, how)
 
 
 def _chunked(offsets: list[int]) -> list[list[int]]:
