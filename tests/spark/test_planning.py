@@ -20,10 +20,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import Message
-from mqstore.files.pool import FilePool
-from mqstore.layout import index
-from mqstore.layout.index import index_keys
-from mqstore.spark import key_places, planning, queue_guide
+from mqstore.spark import planning, queue_guide
 from mqstore.spark.key_places import Places
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
@@ -32,38 +29,13 @@ from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.store.log_reader import LogReader
+from spark.planned import COLUMNS, SIZES, counted_reads, make_store, plan_of, rows_of
 from spark.support import ANSWERED, read_here
-
-Rows = list[dict[str, Any]]
-COLUMNS = ["topic", "queueId", "queueOffset", "physicalOffset", "tags", "body"]
-SIZES = {
-    "mapped_file_size_commit_log": 64 << 10,
-    "mapped_file_size_consume_queue": 20 * 300,
-    "max_hash_slot_num": 100,
-    "max_index_num": 400,
-}
-
-
-def rows_of(path: Path, **options: object) -> Rows:
-    return sorted(read_here(path, COLUMNS, **options), key=lambda row: row["physicalOffset"])
-
-
-def plan_of(path: Path, **options: object) -> list[Any]:
-    parsed = ReadOptions.parse({"path": str(path), **{name: str(value) for name, value in options.items()}})
-    return [piece for part in MessagesView(find_stores(parsed), parsed, COLUMNS).plan() for piece in part]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """3,000 messages, of which 50 are rare, in 30 log files; some have keys."""
-    path = tmp_path_factory.mktemp("made") / "broker-a"
-    with mqstore.open(path, **SIZES) as store:
-        for number in range(3000):
-            topic, queue_id = ("rare", number // 60 % 2) if number % 60 == 0 else ("orders", number % 3)
-            keys = [f"k-{number}", f"g-{number % 7}"] if number % 3 == 0 else ()
-            store.put(Message(topic, b"%d " % number * (number % 250), tags=f"t{number % 4}", keys=keys,
-                              queue_id=queue_id))  # fmt: skip
-    return path
+    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
 
 
 @pytest.fixture
@@ -73,28 +45,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Gives how many bytes of files were read since it was last asked."""
-    counts: list[int] = []
-    real, real_parts = FilePool.read, FilePool.read_parts
-
-    def read(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
-        data = real(pool, path, position, size_bytes)
-        counts.append(len(data))
-        return data
-
-    def read_parts(pool: FilePool, path: Path, parts: list[tuple[int, int]], target: memoryview) -> list[int]:
-        counts.append(sum(size_bytes for _, size_bytes in parts))
-        return real_parts(pool, path, parts, target)
-
-    monkeypatch.setattr(FilePool, "read", read)
-    monkeypatch.setattr(FilePool, "read_parts", read_parts)
-
-    def asked() -> int:
-        total = sum(counts)
-        counts.clear()
-        return total
-
-    return asked
+    return counted_reads(monkeypatch)
 
 
 CHOICES: list[dict[str, object]] = [
@@ -347,118 +298,6 @@ def test_a_store_that_is_being_written_to(copy: Path) -> None:
     assert len(rows) == 90
     assert rows == rows_of(copy, plan="scan", subscribe="rare")
     assert {type(piece) for piece in plan_of(copy, plan="queues", subscribe="rare")} == {QueueSplit, Split}
-
-
-# -- keys
-
-
-@pytest.mark.parametrize(("topic", "key"), [("orders", "k-333"), ("rare", "k-60"), ("orders", "g-3"), ("rare", "no")])
-def test_keys_by_the_index(made: Path, read_bytes: Callable[[], int], topic: str, key: str) -> None:
-    with mqstore.inspect(made) as view:
-        expected = [one.physical_offset for one in view.scan() if one.topic == topic and key in index_keys(one)]
-    read_bytes()
-    scanned = rows_of(made, plan="scan", subscribe=topic, keys=key)
-    through = read_bytes()
-    assert [row["physicalOffset"] for row in scanned] == expected
-    assert rows_of(made, plan="queues", subscribe=topic, keys=key) == scanned
-    assert read_bytes() * (5 if key != "g-3" else 1) < through
-    assert any(isinstance(piece, Places) for piece in plan_of(made, plan="queues", subscribe="orders", keys="g-3"))
-
-
-def test_unique_keys(golden: Path) -> None:
-    store = golden / "cleaned" / "store"
-    with mqstore.inspect(store) as view:
-        records = [one for one in view.scan() if index_keys(one) and one.uniq_key]
-    for record in records[:: len(records) // 4]:
-        found = rows_of(store, plan="queues", subscribe=record.topic, keys=record.uniq_key)
-        assert record.physical_offset in [row["physicalOffset"] for row in found]
-        assert found == rows_of(store, plan="scan", subscribe=record.topic, keys=record.uniq_key)
-
-
-@pytest.mark.parametrize("gone", ["first", "middle", "last", "all", "broken", "chain"])
-def test_keys_when_the_index_lacks_something(copy: Path, gone: str) -> None:
-    files = sorted((copy / "index").iterdir())
-    assert len(files) > 4
-    if gone == "chain":
-        raw = bytearray(files[2].read_bytes())
-        raw[40 + 400 :] = b"\x00\x00\x00\x07" * ((len(raw) - 440) // 4)
-        files[2].write_bytes(raw)
-    elif gone == "broken":
-        files[1].write_bytes(b"\xff" * 100)
-    else:
-        for file in {"first": files[:1], "middle": files[2:3], "last": files[-1:], "all": files}[gone]:
-            file.unlink()
-    for topic in ("orders", "rare"):
-        for key in ("g-0", "k-0", "k-999", "k-1500", "k-2997", "k-2940"):
-            found = rows_of(copy, plan="queues", subscribe=topic, keys=key)
-            assert found == rows_of(copy, plan="scan", subscribe=topic, keys=key), (topic, key)
-
-
-def forget_entries(file: Path, low: int, high: int) -> None:
-    """Make an index file what it would be if a broker had kept no index while it stored the log from low to high."""
-    raw = bytearray(file.read_bytes())
-    header = index.decode_header(bytes(raw[:40]))
-    slots = SIZES["max_hash_slot_num"]
-    start = index.entry_position(1, slots)
-    entries = list(index.INDEX_ENTRY.iter_unpack(raw[start : index.entry_position(header.index_count, slots)]))
-    raw[40:start] = bytes(start - 40)
-    kept = [entry for entry in entries if not low <= entry[1] < high]
-    for number, (key_hash, *rest, _) in enumerate(kept, 1):
-        at = index.slot_position(key_hash, slots)
-        previous = index.INDEX_SLOT.unpack_from(raw, at)[0]
-        index.INDEX_SLOT.pack_into(raw, at, number)
-        index.INDEX_ENTRY.pack_into(raw, index.entry_position(number, slots), key_hash, *rest, previous)
-    used = sum(any(raw[at : at + 4]) for at in range(40, start, 4))
-    index.INDEX_HEADER.pack_into(raw, 0, *header[:4], used, len(kept) + 1)
-    file.write_bytes(raw)
-
-
-def test_keys_of_messages_that_were_stored_without_an_index(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "broker-a"
-    with mqstore.open(path, **{**SIZES, "max_index_num": 5000}) as store:
-        places = [
-            store.put(Message("orders", bytes(2000), keys=[f"k-{number}"], queue_id=0)).physical_offset
-            for number in range(700)
-        ]
-    (file,) = (path / "index").iterdir()
-    forget_entries(file, places[200], places[350])
-    forget_entries(file, places[500], places[502])
-    caplog.set_level(logging.INFO, "mqstore")
-    options: dict[str, object] = {"subscribe": "orders", "keys": "k-7,k-199,k-200,k-349,k-350,k-699"}
-    for plan in ("queues", "auto"):
-        assert [row["physicalOffset"] for row in rows_of(path, plan=plan, **options)] == [
-            places[number] for number in (7, 199, 200, 349, 350, 699)
-        ]
-    assert {type(piece) for piece in plan_of(path, plan="queues", **options)} == {Places, Split}
-    assert "by the index, trusted for" in caplog.text
-    monkeypatch.setattr(key_places, "_MOST_RANGES", 1)
-    assert {type(piece) for piece in plan_of(path, plan="queues", **options)} == {Split}
-
-
-def test_entries_to_which_nothing_leads(copy: Path) -> None:
-    """A slot that has lost its chain: a query by key finds nothing then, and the log is still the evidence."""
-    for file in (copy / "index").iterdir():
-        raw = bytearray(file.read_bytes())
-        raw[40 : 40 + 400] = bytes(400)
-        file.write_bytes(raw)
-    found = rows_of(copy, plan="queues", subscribe="orders", keys="g-3")
-    assert len(found) > 50
-    assert found == rows_of(copy, plan="scan", subscribe="orders", keys="g-3")
-    assert any(isinstance(piece, Places) for piece in plan_of(copy, plan="queues", subscribe="orders", keys="g-3"))
-
-
-def test_a_damaged_message_is_told_by_its_key_too(copy: Path) -> None:
-    with mqstore.inspect(copy) as view:
-        record = next(one for one in view.scan() if one.topic == "rare" and "k-120" in one.keys)
-    file = copy / "commitlog" / f"{record.physical_offset // 65536 * 65536:020d}"
-    raw = bytearray(file.read_bytes())
-    raw[record.physical_offset % 65536 + 4] ^= 1
-    file.write_bytes(raw)
-    with pytest.raises(mqstore.CorruptRecordError, match="damaged record"):
-        rows_of(copy, plan="queues", subscribe="rare", keys="k-120")
-    assert rows_of(copy, plan="queues", subscribe="rare", keys="k-120", onCorruptRecord="skip") == []
 
 
 # -- times
