@@ -22,8 +22,6 @@ from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader
 from spark.support import expected_messages, read_here
 
-NO_LOOK_BACK = SplitPolicy(look_back_bytes=0)
-
 
 @pytest.mark.parametrize(
     ("name", "split_bytes"),
@@ -47,13 +45,16 @@ def test_an_empty_store_has_no_splits(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("look_back_bytes", [0, 1, 5000, 1 << 20])
-def test_any_place_to_begin_and_any_look_back(golden: Path, look_back_bytes: int) -> None:
+def test_any_place_to_begin_and_any_look_back(
+    golden: Path, look_back_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "LOOK_BACK_BYTES", look_back_bytes)
     store = StoreRef(str(golden / "v5-basic" / "store"), "")
     log = open_log(store)
     starts = [
         chunk.physical_offset + position for chunk in log.scan(check_crc=False) for position in chunk.columns.position
     ]
-    policy = SplitPolicy(look_back_bytes=look_back_bytes)
+    policy = SplitPolicy()
     for entry in log.inventory.entries[1:3]:
         inside = [start for start in starts if entry.start <= start < entry.start + entry.length]
         for begin in range(entry.start, entry.start + entry.length, 10_007):
@@ -62,12 +63,12 @@ def test_any_place_to_begin_and_any_look_back(golden: Path, look_back_bytes: int
     log.close()
 
 
-def offsets_of(store: StoreRef, split_bytes: int, policy: SplitPolicy = SplitPolicy()) -> list[int]:  # noqa: B008
+def offsets_of(store: StoreRef, split_bytes: int) -> list[int]:
     log = open_log(store)
     found = [
         chunk.physical_offset + position
         for split in plan_splits(store, split_bytes)
-        for chunk in read_split(log, split, policy)
+        for chunk in read_split(log, split, SplitPolicy())
         for position in chunk.columns.position
     ]
     log.close()
@@ -89,15 +90,16 @@ def copy_of_a_record(physical_offset: int) -> bytes:
     )  # fmt: skip
 
 
-def test_headers_and_records_in_bodies_do_not_count(tmp_path: Path) -> None:
+def test_headers_and_records_in_bodies_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with mqstore.open(tmp_path / "first") as store:
         first = store.put(Message("T", b"real", queue_id=0))
     raw = (tmp_path / "first" / "commitlog" / ("0" * 20)).read_bytes()[: first.size_bytes]
     heads = [raw, raw[:36] * 20, copy_of_a_record(77), b"\xaa\xbb\xcc\xdd" * 100]
     store, places = store_with(tmp_path / "s", [b"a" * 100, *heads * 5])
-    for split_bytes in (50, 97, 1000):
-        assert offsets_of(store, split_bytes) == places
-        assert offsets_of(store, split_bytes, NO_LOOK_BACK) == places
+    for look_back_bytes in (splits.LOOK_BACK_BYTES, 0):
+        monkeypatch.setattr(splits, "LOOK_BACK_BYTES", look_back_bytes)
+        for split_bytes in (50, 97, 1000):
+            assert offsets_of(store, split_bytes) == places
 
 
 def forged_store(tmp_path: Path) -> tuple[StoreRef, list[int], int]:
@@ -121,15 +123,15 @@ def test_a_record_forged_for_its_place_does_not_count(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_could_mislead_the_next_split_is_an_error(tmp_path: Path) -> None:
+def test_what_could_mislead_the_next_split_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, places, forged = forged_store(tmp_path)
-    shortsighted = SplitPolicy(look_back_bytes=20)
+    monkeypatch.setattr(splits, "LOOK_BACK_BYTES", 20)
     # The second split begins just behind the start of a forged record and looks back no further than to that.
     with pytest.raises(mqstore.CorruptRecordError, match="body holds a whole record") as caught:
-        offsets_of(store, forged + 10, shortsighted)
+        offsets_of(store, forged + 10)
     assert forged < (caught.value.offset or 0) < forged + 1000
     for split_bytes in (forged - 10, 1 << 20):
-        assert offsets_of(store, split_bytes, shortsighted) == places
+        assert offsets_of(store, split_bytes) == places
 
 
 def test_remains_behind_the_end_of_a_file_do_not_count(tmp_path: Path) -> None:

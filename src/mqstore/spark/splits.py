@@ -50,7 +50,6 @@ class SplitPolicy(NamedTuple):
     on_corrupt_record: OnCorruptRecord = OnCorruptRecord.FAIL
     check_crc: bool = True
     fail_on_data_loss: bool = True
-    look_back_bytes: int = LOOK_BACK_BYTES
 
     @classmethod
     def of(cls, options: ReadOptions) -> SplitPolicy:
@@ -253,7 +252,7 @@ def first_record(log: LogReader, entry: FileEntry, begin: int, policy: SplitPoli
     """Offset of the first record of file ``entry`` that starts at or behind ``begin``; its end if there is none."""
     if begin <= entry.start:
         return entry.start
-    anchor = max(entry.start, begin - policy.look_back_bytes)
+    anchor = max(entry.start, begin - LOOK_BACK_BYTES)
     if anchor > entry.start:
         found = log.resync(entry, anchor)
         if found is not None and found <= begin:
