@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -214,70 +213,64 @@ def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pyte
     assert findings(store) == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from mqstore.files import copying, durable
-from mqstore.spark.jobs import rebuild, rebuilding
-
-path, moment = Path(sys.argv[1]), int(sys.argv[2])
-steps = 0
-
-def counted(function):
-    def run(*arguments):
-        global steps
-        if steps == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-        steps += 1
-        return function(*arguments)
-    return run
-
-def run(spark, function, items, on_progress=None, on_result=lambda result: None):
-    results = [counted(function)(item) for item in items]
-    for result in results:
-        on_result(result)
-    return results
-
-rebuilding.run_tasks = run
-copying.remove_tree = counted(copying.remove_tree)
-for name in ("rename", "remove_file", "replace_file"):
-    setattr(durable, name, counted(getattr(durable, name)))
-rebuild(None, path, in_place=True, split_bytes=10_000)
-print(steps)
-"""
+STEPS = ("rename", "replace", "unlink", "rmdir")
+WAYS: dict[str, Callable[[Path], object]] = {
+    "spark": lambda store: rebuild(NO_SPARK, store, in_place=True, split_bytes=10_000),
+    "in-order": lambda store: rebuild_in_order(store, None, in_place=True),
+    "opened": lambda store: mqstore.open(store).close(),
+}
 
 
-def kill_at(store: Path, moment: int) -> str | None:
-    """Rebuild in a process that kills itself in front of step number ``moment``; what it printed if that never came."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(store), str(moment)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.stdout if done.returncode == 0 else None
+def killed_at(moment: int, work: Callable[[], object]) -> bool:
+    """Do ``work`` in a process that ends in front of step number ``moment``; whether it came so far."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    steps = itertools.count()
+
+    def counted(function: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any, **named: Any) -> None:
+            if next(steps) == moment:
+                os._exit(7)
+            function(*arguments, **named)
+
+        return run
+
+    try:
+        for name in STEPS:
+            setattr(os, name, counted(getattr(os, name)))
+        rebuilding.run_tasks = run_here
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
-def test_killed_in_place(tmp_path: Path) -> None:
-    """Whatever step it comes to, opening finds queues and index or builds them."""
-    sizes: dict[str, Any] = {"mapped_file_size_consume_queue": 2000, "max_hash_slot_num": 50, "max_index_num": 90}
-    store = tmp_path / "s"
-    with mqstore.open(store, mapped_file_size_commit_log=1 << 14, **sizes) as opened:
-        for number in range(250):
+@pytest.mark.parametrize("way", ["spark", "in-order"])
+def test_killed_in_place(tmp_path: Path, way: str) -> None:
+    """Whatever name is the next to come or go: opening and another rebuild come to the same, sizes of files too."""
+    store, killed, again = (tmp_path / name for name in ("s", "killed", "again"))
+    sizes: dict[str, Any] = {"mapped_file_size_consume_queue": 400, "max_hash_slot_num": 50, "max_index_num": 20}
+    with mqstore.open(store, mapped_file_size_commit_log=1 << 20, **sizes) as opened:
+        for number in range(25):
             opened.put(Message("T", bytes(80), keys=[f"k{number}"], queue_id=number % 2))
-    before = files_below(store / "consumequeue"), files_below(store / "index")
-    steps = kill_at(Path(shutil.copytree(store, tmp_path / "whole")), 1 << 30)
-    assert steps is not None
-    assert int(steps) > 15
-    for moment in range(int(steps)):
-        killed = Path(shutil.copytree(store, tmp_path / "killed"))
-        assert kill_at(killed, moment) is None
-        again = Path(shutil.copytree(killed, tmp_path / "again"))
-        mqstore.open(killed).close()  # the sizes of files are found as well
-        rebuild(NO_SPARK, again, in_place=True)  # what was left is no hindrance
-        for path in (killed, again):
-            assert (files_below(path / "consumequeue"), files_below(path / "index")) == before
-            assert not list(path.glob("*rebuild*"))
-            assert findings(path) == []
-            shutil.rmtree(path)
+    os.truncate(store / "commitlog" / ("0" * 20), 8192)  # only the note tells how long it was
+    expected = Path(shutil.copytree(store, tmp_path / "expected"))
+    WAYS[way](expected)
+    whole = {name: data for name, data in files_below(expected).items() if name not in ("checkpoint", "abort")}
+    moment = 0
+    while killed_at(moment, lambda: WAYS[way](shutil.copytree(store, killed))):
+        for name, repeat in WAYS.items():
+            repeat(Path(shutil.copytree(killed, again)))
+            found = files_below(again)
+            assert {one: found.get(one) for one in whole} == whole, (moment, name)
+            left = {one for one in found.keys() - whole.keys() if not one.endswith(".tmp")}
+            assert left <= {"checkpoint"}, (moment, name)
+            shutil.rmtree(again)
+        shutil.rmtree(killed)
+        moment += 1
+    assert moment > {"spark": 25, "in-order": 12}[way]
+    assert findings(killed) == []
 
 
 def zero_units(store: Path) -> None:

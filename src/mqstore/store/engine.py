@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqstore import errors, kernels
-from mqstore.files import copying, durable
+from mqstore.files import durable
 from mqstore.files.directories import Directories
 from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.held import Held
@@ -27,6 +27,7 @@ from mqstore.files.write_buffer import BufferPool
 from mqstore.layout import delay
 from mqstore.layout.constants import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.status import PutMessageStatus
+from mqstore.store.aside import drop_aside
 from mqstore.store.checkpoint import FileSizes, ProgressNote
 from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
 from mqstore.store.committing import CommitService
@@ -118,6 +119,7 @@ class Engine:
             self._make_services()
             self._correct_progress()
             self._write_back.save_notes()
+            drop_aside(self.paths)  # all of it has been built
             durable.replace_file(self.paths.abort, b"")
             self._start(held)
             self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
@@ -181,8 +183,6 @@ class Engine:
         self.dispatcher.multi = self.multi_dispatch
         recovery = Recovery(self.paths, self.log, self.queues, self.index, self.sizes, self.dispatcher, on_progress)
         end = recovery.run()
-        for left in (*(aside for _, aside in self.paths.before_rebuild), self.paths.rebuild_scratch):
-            copying.remove_tree(left)  # all of it has been built
         self._make_topics_known(recovery.queues_behind_note)
         save_places(self.path, self.paths.log_places)
         self.buffers = self._make_buffers(held)

@@ -27,7 +27,7 @@ class StorePaths:
     given_places: LogPlaces | None = None
     """Directories of the log, if they are known from elsewhere than the store's own note."""
     derived_suffix: str = ""
-    """Ends the names of the directories that are built from the log."""
+    """Ends the names of what is built from the log, and of the note that it is complete."""
 
     @property
     def commit_log(self) -> Path:
@@ -106,7 +106,7 @@ class StorePaths:
     @property
     def dispatch_checkpoint(self) -> Path:
         """Our own note of how far the derived files are known to be complete (docs/format/directory.md)."""
-        return self.root / "mqstore-dispatch.json"
+        return self.root / f"mqstore-dispatch.json{self.derived_suffix}"
 
     @property
     def scan_note(self) -> Path:

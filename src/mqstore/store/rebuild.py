@@ -23,6 +23,7 @@ from mqstore.files.lock import StoreLock
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.store.arguments import check_path
+from mqstore.store.aside import move_aside, put_back
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.delay_levels import delay_levels_of
@@ -235,29 +236,6 @@ def _locked(paths: StorePaths) -> Iterator[None]:
     finally:
         log_locks.release()
         lock.release()
-
-
-def move_aside(paths: StorePaths) -> None:
-    """Put queues and index out of the way of new ones; without those, opening the locked store builds them."""
-    save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
-    durable.remove_file(paths.dispatch_checkpoint)
-    for directory, aside in paths.before_rebuild:
-        if mode_of(directory):
-            durable.rename(directory, aside)
-    paths.sync()
-
-
-def put_back(paths: StorePaths) -> None:
-    """In a locked store, what was moved aside takes the place of what was begun; nothing where nothing is aside."""
-    left = [(directory, aside) for directory, aside in paths.before_rebuild if mode_of(aside)]
-    if left:
-        durable.remove_file(paths.dispatch_checkpoint)  # it would call the old queues complete, for the new ones
-        paths.sync()
-    for directory, aside in left:
-        copying.remove_tree(directory)
-        durable.rename(aside, directory)
-    if left:
-        paths.sync()
 
 
 def build_or_put_back(paths: StorePaths, config: StoreConfig, on_progress: Progress | None = None) -> int:

@@ -24,8 +24,8 @@ def resolve_sizes(paths: StorePaths, config: StoreConfig) -> FileSizes:
         UsageError: a configured size differs from that of the files; RocketMQ would refuse to start, too.
         CorruptFileError: the only commit log file has a length that cannot be right.
     """
-    note = load_dispatch_checkpoint(paths.dispatch_checkpoint)
-    noted = None if note is None else note.sizes
+    known = (load_dispatch_checkpoint(one.dispatch_checkpoint) for one in (paths, paths.aside))  # a rebuild was killed
+    noted = next((note.sizes for note in known if note is not None), None)
     return FileSizes(
         _commit_log(paths, config, noted), _consume_queue(paths, config, noted), _index(paths, config, noted)
     )

@@ -31,6 +31,7 @@ from mqstore.spark.splits import open_log, plan_splits, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
+from mqstore.store.aside import move_aside, put_back
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
@@ -45,8 +46,6 @@ from mqstore.store.rebuild import (
     check_ways,
     copy_beside_log,
     inventory_to_copy,
-    move_aside,
-    put_back,
     taken_in_place,
 )
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes

@@ -1,0 +1,63 @@
+"""The old queues and index, kept under other names by a rebuild in place until the new ones are complete.
+
+With them goes the note that they are complete, which knows the sizes of files as well. It is the first to go and the
+last to come back, and it is the first to be removed when the new ones are complete: so its name tells, whatever was
+killed in between, whether what lies aside is whole. A store without a note gets an empty one in its place.
+"""
+
+from __future__ import annotations
+
+from mqstore.files import copying, durable
+from mqstore.files.whole import mode_of
+from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
+from mqstore.store.paths import StorePaths
+
+
+def move_aside(paths: StorePaths) -> None:
+    """Put queues and index out of the way of new ones; without those, opening the locked store builds them."""
+    save_multi_dispatch(paths.root, find_multi_dispatch(paths))  # queues may tell it, and they go
+    note = paths.aside.dispatch_checkpoint
+    if mode_of(paths.dispatch_checkpoint):
+        durable.rename(paths.dispatch_checkpoint, note)
+    elif not mode_of(note):
+        durable.replace_file(note, b"")
+    paths.sync()
+    for directory, aside in paths.before_rebuild:
+        if mode_of(directory):
+            durable.rename(directory, aside)
+    paths.sync()
+
+
+def put_back(paths: StorePaths) -> None:
+    """In a locked store, what was moved aside takes the place of what was begun; nothing where nothing is aside.
+
+    What lies aside of new ones that are complete may be half removed; the rest of it is.
+    """
+    note = paths.aside.dispatch_checkpoint
+    left = [(directory, aside) for directory, aside in paths.before_rebuild if mode_of(aside)]
+    if not left and not mode_of(note):
+        return
+    if mode_of(paths.dispatch_checkpoint) and not mode_of(note):
+        drop_aside(paths)
+        return
+    durable.remove_file(paths.dispatch_checkpoint)  # it would call the old queues complete, for the new ones
+    paths.sync()
+    for directory, aside in left:
+        copying.remove_tree(directory)
+        durable.rename(aside, directory)
+    paths.sync()
+    if mode_of(note):
+        if note.stat().st_size:
+            durable.rename(note, paths.dispatch_checkpoint)
+        else:
+            durable.remove_file(note)
+        paths.sync()
+
+
+def drop_aside(paths: StorePaths) -> None:
+    """Remove what lies aside, and what tasks have left: queues and index are complete, and noted to be."""
+    if mode_of(paths.aside.dispatch_checkpoint):
+        durable.remove_file(paths.aside.dispatch_checkpoint)
+        paths.sync()
+    for left in (*(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch):
+        copying.remove_tree(left)
