@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import mqstore
 from mqstore import Message
 from mqstore.files import durable
 from mqstore.spark import planning
-from mqstore.spark.jobs import compact, compacting, export, exporting, parquet
+from mqstore.spark.jobs import compact, compacting, export, exporting, outputs, parquet
 from mqstore.spark.jobs.parquet import PartitionedWriter
 from mqstore.spark.planning import levelled
 from mqstore.spark.queue_splits import QueueSplit
@@ -118,6 +120,93 @@ def test_compacting_chooses_dictionaries_as_well(tmp_path: Path) -> None:
     (file,) = (tmp_path / "out").glob("topic=*/date=*/*.parquet")
     found = dictionaries(file)
     assert (found["body"], found["msgId"], found["tags"]) == (False, False, True)
+
+
+def test_a_job_id_stands_for_its_arguments(tmp_path: Path) -> None:
+    """Whatever is other than it was: the job is another, also when it has been finished."""
+    store, other = (fill(tmp_path / name, [b"%d" % number for number in range(20)]) for name in ("store", "other"))
+    given: dict[str, Any] = {"columns": ["body"], "compression": "zstd", "target_file_bytes": 1 << 20}
+    changes: list[dict[str, Any]] = [
+        {"columns": ["body", "tags"]}, {"compression": "none"}, {"target_file_bytes": 1 << 21},
+        {"partition_by": "date"}, {"options": {"subscribe": "returns"}}, {"columns": None},
+    ]  # fmt: skip
+    first = export(NO_SPARK, store, tmp_path / "out", job_id="first", **given)
+    for change in changes:
+        with pytest.raises(mqstore.UsageError, match="finished with other arguments"):
+            export(NO_SPARK, store, tmp_path / "out", job_id="first", **{**given, **change})
+        # Without a name of its own it is taken for another export, and not for one done before.
+        shutil.rmtree(tmp_path / "unnamed", ignore_errors=True)
+        export(NO_SPARK, store, tmp_path / "unnamed", **given)
+        with pytest.raises(mqstore.UsageError, match="holds another export"):
+            export(NO_SPARK, store, tmp_path / "unnamed", **{**given, **change})
+    with pytest.raises(mqstore.UsageError, match="finished with other arguments"):
+        export(NO_SPARK, other, tmp_path / "out", job_id="first", **given)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    again = export(NO_SPARK, store, tmp_path / "moved", job_id="first", **{**given, "compression": "ZSTD"})
+    assert (again.replayed, again.rows) == (True, first.rows)
+    content = json.loads(again.manifest.read_text())
+    del content["asked"]  # as versions before wrote it
+    again.manifest.write_text(json.dumps(content))
+    assert export(NO_SPARK, store, tmp_path / "moved", job_id="first", columns=["tags"]).replayed
+
+
+def test_files_without_columns_are_refused(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(10)])
+    for columns in (["topic"], []):
+        for by in ("topic", "topic,date"):
+            with pytest.raises(mqstore.UsageError, match="have no rows"):
+                export(NO_SPARK, store, tmp_path / "out", columns=columns, partition_by=by)
+    assert not (tmp_path / "out").exists()
+    assert export(NO_SPARK, store, tmp_path / "out", columns=["topic"], partition_by="date").rows == 10
+    found = ds.dataset(tmp_path / "out", partitioning="hive", exclude_invalid_files=False).to_table()
+    assert found["topic"].to_pylist() == ["orders"] * 10
+
+
+def two_exports(store: Path, output: Path, **settings: Any) -> Path:
+    for number, (begin, end) in enumerate(((0, 10), (10, 20))):
+        ends = [json.dumps({"orders": {"0": offset}}) for offset in (begin, end)]
+        options = dict(zip(("startingOffsets", "endingOffsets"), ends, strict=True))
+        export(NO_SPARK, store, output, job_id=f"part-{number}", options=options, **settings)
+    return output
+
+
+def test_compacting_waits_for_an_export_that_was_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has published some of its files: merged, they would be missed when it goes on, or be there twice."""
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    moves, move = itertools.count(), outputs.move
+
+    def dies(path: Path, target: Path) -> None:
+        if next(moves) == 2:
+            raise KeyboardInterrupt
+        move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "move", dies)
+        patch.setattr(parquet, "_PENDING_BYTES", 1)
+        with pytest.raises(KeyboardInterrupt):
+            export(NO_SPARK, store, output, job_id="third", target_file_bytes=1, options={"splitBytes": "1000"})
+    (output / "_mqstore" / "part-0.partial").mkdir()
+    (output / "_mqstore" / "part-0.partial" / "plan.json").touch()  # killed when all was done
+    before = sorted(output.rglob("*"))
+    with pytest.raises(mqstore.UsageError, match="not finished") as caught:
+        compact(NO_SPARK, output)
+    assert "third" in str(caught.value)
+    assert sorted(output.rglob("*")) == before
+    export(NO_SPARK, store, output, job_id="third", target_file_bytes=1, options={"splitBytes": "1000"})
+    assert compact(NO_SPARK, output).files_after == 1
+    found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
+    assert sorted(found["body"].to_pylist()) == sorted([b"%d" % number for number in range(20)] * 2)
+
+
+@pytest.mark.parametrize("compression", exporting.CODECS)
+def test_files_of_every_codec_are_compacted(tmp_path: Path, compression: str) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out", compression=compression)
+    assert compact(NO_SPARK, output).files_after == 1
+    (file,) = output.glob("topic=*/date=*/*.parquet")
+    said = {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+    assert pq.read_metadata(file).row_group(0).column(0).compression == said
 
 
 def ranges(parts: list[list[Any]]) -> list[list[tuple[int, int]]]:

@@ -239,7 +239,6 @@ def killed_at(moment: int, work: Callable[[], object]) -> bool:
     try:
         for name in STEPS:
             setattr(os, name, counted(getattr(os, name)))
-        rebuilding.run_tasks = run_here
         work()
         os._exit(0)
     finally:

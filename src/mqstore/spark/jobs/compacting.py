@@ -83,7 +83,8 @@ def compact(
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
-        UsageError: ``output`` is no such directory, or is a table of Delta or Iceberg, which have ways of their own.
+        UsageError: ``output`` is no such directory, is a table of Delta or Iceberg, which have ways of their own, or
+            holds an export that is not finished.
         CorruptFileError: a file cannot be read.
         StoreIOError, DiskFullError.
     """
@@ -116,6 +117,15 @@ def _checked(root: Path, target_file_bytes: int) -> Path:
         raise errors.UsageError("nothing was exported to this directory", path=root)
     if (root / "_delta_log").exists():
         raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
+    for plan in sorted((root / STATE_DIRECTORY).glob("*.partial/plan.json")):
+        job_id = plan.parent.name.removesuffix(".partial")
+        if plan.parent.with_name(f"{job_id}.json").exists():
+            continue  # killed at its very end
+        raise errors.UsageError(
+            "an export to this directory is not finished, and must find its files as they are",
+            path=plan.parent, found=f"job {job_id}",
+            hint=f"start it again; or give it up: remove this and every {job_id}-*.parquet below {root}",
+        )  # fmt: skip
     return root
 
 
@@ -212,7 +222,7 @@ class _MergedFiles:
 
     def add(self, rows: Any, compression: str) -> None:
         """Add a table, to be compressed as it was if it begins a file."""
-        self._compression = compression
+        self._compression = "none" if compression == "UNCOMPRESSED" else compression
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         if self._pending_bytes >= min(_ROW_GROUP_BYTES, self._target_bytes):

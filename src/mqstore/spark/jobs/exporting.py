@@ -80,6 +80,12 @@ class _Job:
     table: str | None = None
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for, as JSON has it: all but the name and the directory, which may be moved."""
+        content = _json(dataclasses.asdict(self))
+        return {name: value for name, value in content.items() if name not in ("output", "job_id")}
+
+    @property
     def manifest(self) -> Path:
         return as_path(self.output) / STATE_DIRECTORY / f"{self.job_id}.json"
 
@@ -137,9 +143,11 @@ def export(
     lake.check_format(table_format)
     if (table_format == "iceberg") != (table is not None and catalog is not None):
         raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
-    job, parts = _plan(source, output, job_id, options, columns, target_file_bytes, compression)
-    by = partition_by.split(",") if isinstance(partition_by, str) else partition_by
-    job = _as_table(job, tuple(by), table_format, table)
+    by = tuple(partition_by.split(",") if isinstance(partition_by, str) else partition_by)
+    wanted = _Job(_place(output), "", _parsed(source, options), (), target_file_bytes, compression.lower())
+    job = _with_columns(dataclasses.replace(wanted, partition_by=by, table_format=table_format, table=table), columns)
+    parts = _parts(job)
+    job = _named(job, job_id, parts)
     if job.manifest.exists():
         return _from_manifest(job)
     if job.options.max_partitions is None:
@@ -155,60 +163,74 @@ def export(
     return _finish(job, files, sum(one.log_bytes for one in written), clock)
 
 
-def _plan(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    job_id: str | None,
-    options: Mapping[str, object] | None,
-    columns: Sequence[str] | None,
-    target_file_bytes: int,
-    compression: str,
-) -> tuple[_Job, list[list[Piece]]]:
-    from mqstore.spark.messages import MessagesView
-
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    paths = json.dumps([os.fspath(path) for path in sources])
-    parsed = ReadOptions.parse({**(options or {}), "paths": paths})
-    known = MessagesView.schema_for(parsed).names
-    wanted = tuple(columns if columns is not None else (name for name in known if name not in _LEFT_OUT))
-    unknown = [name for name in wanted if name not in known]
-    if unknown or parsed.view != "messages":
-        raise errors.UsageError("no such column of messages", expected=", ".join(known), found=unknown)
-    if target_file_bytes < 1:
-        raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
-    if compression.lower() not in CODECS:
-        raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=compression)
+def _place(output: str | os.PathLike[str]) -> str:
     where = as_path(output).absolute()
     if where.exists() and not where.is_dir():
         raise errors.UsageError("the output is no directory", path=where)
-    stores = find_stores(parsed)
+    return str(where)
+
+
+def _parsed(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: Mapping[str, object] | None
+) -> ReadOptions:
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    return ReadOptions.parse({**(options or {}), "paths": json.dumps([os.fspath(path) for path in sources])})
+
+
+def _with_columns(job: _Job, columns: Sequence[str] | None) -> _Job:
+    """The job with the columns that its files get, once all that it is asked for can be meant."""
+    from mqstore.spark.messages import MessagesView
+
+    known = MessagesView.schema_for(job.options).names
+    wanted = list(columns if columns is not None else (name for name in known if name not in _LEFT_OUT))
+    unknown = [name for name in wanted if name not in known]
+    if unknown or job.options.view != "messages":
+        raise errors.UsageError("no such column of messages", expected=", ".join(known), found=unknown)
+    if job.target_file_bytes < 1:
+        raise errors.UsageError("target_file_bytes is below 1", found=job.target_file_bytes)
+    if job.compression not in CODECS:
+        raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=job.compression)
+    by = job.partition_by
+    if [one for one in PARTITIONS if one in by] != list(by):
+        raise errors.UsageError("no such partitioning", expected=", ".join(PARTITIONS), found=", ".join(by))
+    in_files = [name for name in wanted if name != "topic"]
+    if "topic" not in by or job.table_format == "iceberg":
+        in_files = ["topic", *in_files]
+    if not in_files:
+        raise errors.UsageError(
+            "files without a column have no rows", found=", ".join(wanted) or "no columns",
+            hint="a further column; the topic alone is in files only if partition_by is without it",
+        )  # fmt: skip
+    return dataclasses.replace(job, columns=tuple(in_files))
+
+
+def _parts(job: _Job) -> list[list[Piece]]:
+    from mqstore.spark.messages import MessagesView
+
+    stores = find_stores(job.options)
+    where = as_path(job.output)
     for root in (as_path(store.path) for store in stores):
         if isinstance(where, RemotePath) or isinstance(root, RemotePath):
             continue
         if where.resolve().is_relative_to(root.resolve()):
             raise errors.UsageError("the output lies in the store", path=where, hint="give a directory of its own")
-    parts = MessagesView(stores, parsed, wanted).plan()
-    settings = _json([dataclasses.asdict(parsed), wanted, _plain_parts(parts)])
-    name = job_id if job_id is not None else hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+    return MessagesView(stores, job.options, list(job.columns)).plan()
+
+
+def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
+    """The job under the name given, or one that is made from all that makes it differ from another."""
+    made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
+    name = job_id if job_id is not None else made
     check_job_id(name)
-    if job_id is None and (others := _other_jobs(where, name)):
+    output = as_path(job.output)
+    if job_id is None and (others := _other_jobs(output, name)):
         raise errors.UsageError(
             "the output holds another export, whose messages would be there twice",
-            path=where,
+            path=output,
             found=f"job {others[0]}",
             hint="give a new directory; or a job_id of its own, to add messages that are not there yet",
         )
-    columns_to_write = tuple(name for name in wanted if name != "topic")
-    return _Job(str(where), name, parsed, columns_to_write, target_file_bytes, compression), parts
-
-
-def _as_table(job: _Job, partition_by: tuple[str, ...], table_format: str, table: str | None) -> _Job:
-    if [one for one in PARTITIONS if one in partition_by] != list(partition_by):
-        raise errors.UsageError("no such partitioning", expected=", ".join(PARTITIONS), found=", ".join(partition_by))
-    columns = job.columns
-    if "topic" not in partition_by or table_format == "iceberg":
-        columns = ("topic", *columns)
-    return dataclasses.replace(job, columns=columns, partition_by=partition_by, table_format=table_format, table=table)
+    return dataclasses.replace(job, job_id=name)
 
 
 def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
@@ -243,12 +265,12 @@ def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
 
     noted = json.loads(note.read_bytes())
     if noted["job"] != asked:
-        raise errors.UsageError(
-            "a job of this id was begun with other arguments",
-            path=note,
-            hint="finish it with its own arguments, or choose another job_id",
-        )
+        raise _is_another_job(note, "begun", "finish it with its own arguments, or choose another job_id")
     return [[from_plain(piece) for piece in part] for part in noted["parts"]]
+
+
+def _is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
+    return errors.UsageError(f"a job of this id was {state} with other arguments", path=note, hint=hint)
 
 
 def _plain_parts(parts: list[list[Piece]]) -> Any:
@@ -305,7 +327,7 @@ def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
             if not target.exists():
                 raise errors.CorruptFileError(
                     "a file of an unfinished export is gone", path=file.staged,
-                    hint=f"remove {job.stage} and start the job again",
+                    hint=f"remove {job.stage} and every {job.job_id}-*.parquet below {output}, and start the job again",
                 ) from None  # fmt: skip
     outputs.sync_names(output / file.path for file in files)
 
@@ -313,6 +335,7 @@ def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
 def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Clock) -> ExportResult:
     content = {
         "jobId": job.job_id,
+        "asked": job.asked,
         "sources": list(job.options.paths),
         "columns": list(job.columns),
         "rows": sum(file.rows for file in files),
@@ -329,6 +352,8 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Cloc
 
 def _from_manifest(job: _Job) -> ExportResult:
     content = json.loads(job.manifest.read_bytes())
+    if content.get("asked", job.asked) != job.asked:
+        raise _is_another_job(job.manifest, "finished", "choose another job_id")
     return ExportResult(
         as_path(job.output),
         job.job_id,
