@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,51 @@ def test_what_else_wrote_in_between_is_not_taken_for_ours(tmp_path: Path, monkey
         other.put(Message("t", b"q0", queue_id=0))
     append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3, 5))))
     assert bodies(store) == [b"q0", *expected("q", range(5))]
+
+
+def test_a_batch_that_the_store_cannot_take_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks know the limits of all stores; this one has small files and further queues, and looks before it begins."""
+    store, options = tmp_path / "store", sink.SinkOptions(tmp_path / "store", None)
+    with mqstore.open(store, mapped_file_size_commit_log=1 << 16, enable_multi_dispatch=True) as opened:
+        opened.put(Message("t", b"first", queue_id=0))
+
+    def written(name: str, **row: Any) -> sink.Written:
+        return sink._put_aside(options, name, [pa.RecordBatch.from_pylist([{"topic": "t", "body": "b", **row}])])
+
+    delayed = {"topic": "t" * 120, "delayLevel": 1}
+    room = (1 << 16) - written("small", **delayed).largest_bytes
+    refused = [
+        written("large", body="b" * 70_000),
+        # It fits where it waits, and not where it is meant for.
+        written("later", body="b" * (room - 50), **delayed),
+        written("further", properties=[("INNER_MULTI_DISPATCH", "no/name")]),
+    ]
+    for one in refused:
+        for noted in (True, False):
+            for largest_bytes in (one.largest_bytes, None):
+                with pytest.raises(mqstore.MessageIllegalError):
+                    append(store, Batch(one.name, 0, [str(one.path)]), noted, largest_bytes)
+    assert bodies(store) == [b"first"]
+    assert append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3)))) == 3
+    # Whatever tasks have found in order needs no second look where there is room for it.
+    mqstore.open(store, enable_multi_dispatch=False).close()
+    last = written("last")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "check_message", None)
+        assert append(store, Batch("last", 0, [str(last.path)]), True, last.largest_bytes) == 1
+    # One that was begun all the same is named.
+    with mqstore.open(store) as opened:
+        begun = {"done": {}, "begun": {"batch": ["large", 0, [str(refused[0].path)]], "logEnd": opened.log_end}}
+    (store / LEDGER_NAME).write_text(json.dumps(begun))
+    with pytest.raises(mqstore.MessageIllegalError) as caught:
+        append(store, Batch("q", 1, []))
+    assert LEDGER_NAME in str(caught.value.hint)
+
+
+def test_a_query_without_an_id_has_no_name_to_be_known_by(tmp_path: Path) -> None:
+    writer = sink.StreamWriter(sink.SinkOptions(tmp_path / "store", None))
+    with pytest.raises(mqstore.UsageError, match="no id of the query"):
+        writer.write(iter([]))
 
 
 def test_a_damaged_note_and_lost_files(tmp_path: Path) -> None:

@@ -66,10 +66,11 @@ class SinkOptions(NamedTuple):
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task put aside: a file, or nothing; and the batch's name."""
+    """What one task put aside: a file, or nothing; the batch's name, and the most that one of its records takes."""
 
     name: str
     path: str | None
+    largest_bytes: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -103,7 +104,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Put the rows of one partition of a batch aside."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        return _put_aside(self._options, str(query), iterator)
+        if not query:  # under a name that queries share, the batch of one would be taken for done by another
+            raise UsageError(
+                "Spark tells no id of the query", hint="write with writeStream, or in foreachBatch with jobId"
+            )
+        return _put_aside(self._options, query, iterator)
 
     def commit(self, messages: list[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Append a batch, unless it has been."""
@@ -121,12 +126,14 @@ def _put_aside(options: SinkOptions, name: str, batches: Iterable[Any]) -> Writt
     import pyarrow.parquet as pq
 
     path = options.staging / name / f"{uuid.uuid4().hex}.parquet"
-    writer = None
+    writer, largest_bytes = None, 0
     with telling(), contextlib.ExitStack() as opened:
         for batch in batches:
-            rows = [_checked(row) for row in batch.to_pylist()]
-            if not rows:
+            checked = [_checked(row) for row in batch.to_pylist()]
+            if not checked:
                 continue
+            rows = [row for row, _ in checked]
+            largest_bytes = max(largest_bytes, *(size_bytes for _, size_bytes in checked))
             if writer is None:
                 durable.make_directories(path.parent)
                 writer = opened.enter_context(pq.ParquetWriter(path, _schema()))
@@ -134,13 +141,15 @@ def _put_aside(options: SinkOptions, name: str, batches: Iterable[Any]) -> Writt
     if writer is None:
         return Written(name, None)
     durable.sync_path(path)
-    return Written(name, str(path))
+    return Written(name, str(path), largest_bytes)
 
 
 def _append(options: SinkOptions, name: str, number: int, messages: Iterable[Written | None], noted: bool) -> None:
-    paths = [one.path for one in messages if one is not None and one.path is not None]
+    written = [one for one in messages if one is not None]
+    paths = [one.path for one in written if one.path is not None]
     with telling():
-        append(options.store, Batch(name, number, paths), noted)
+        largest_bytes = max((one.largest_bytes for one in written), default=0)
+        append(options.store, Batch(name, number, paths), noted, largest_bytes)
     _clean(options, name)
 
 
@@ -163,8 +172,11 @@ def _schema() -> Any:
     return pa.schema(list(kinds.items()))
 
 
-def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with all columns, from whatever types there are; what a store would refuse is refused here."""
+def _checked(row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """A row with all columns, from whatever types there are, and the bytes of its record.
+
+    What any store would refuse is refused here.
+    """
     found: dict[str, Any] = {name: row.get(name) for name in _schema().names}
     if isinstance(found["body"], str):
         found["body"] = found["body"].encode()
@@ -175,8 +187,7 @@ def _checked(row: Mapping[str, Any]) -> dict[str, Any]:
     found["properties"] = [{"key": key, "value": value} for key, value in found["properties"] or ()]
     found["bornTimestamp"] = _milliseconds(found["bornTimestamp"])
     message, found["queueId"] = load_input.message_of(found, _LIMITS)
-    prepare(message, found["queueId"], _LIMITS, _MAX_DELAY_LEVEL)
-    return found
+    return found, prepare(message, found["queueId"], _LIMITS, _MAX_DELAY_LEVEL).size_bytes
 
 
 def _milliseconds(born: Any) -> int:

@@ -13,20 +13,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqstore.errors import CorruptFileError
+from mqstore.errors import CorruptFileError, MessageIllegalError
 from mqstore.files import durable
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
 from mqstore.spark.jobs import load_input
 from mqstore.store.config import StoreConfig
 from mqstore.store.message import Message
+from mqstore.store.multi_dispatch import find_multi_dispatch
 from mqstore.store.opening import open_store
+from mqstore.store.paths import StorePaths
+from mqstore.store.sizes import resolve_sizes
 from mqstore.store.store import Store
 from mqstore.store.view import StoreView
 
 LEDGER_NAME: Final = "mqstore-sink.json"
 _ROWS_AT_A_TIME: Final = 1000
 _MOST_NAMES: Final = 1000
+_BESIDE_BYTES: Final = 1024
+"""More than a blank record, a longer topic and higher numbers add to what a record takes."""
 
 
 class Batch(NamedTuple):
@@ -64,32 +69,47 @@ class _Ledger:
         durable.sync_directory(self._path.parent)
 
 
-def append(root: Path, batch: Batch, noted: bool = True) -> int:
+def append(root: Path, batch: Batch, noted: bool = True, largest_bytes: int | None = None) -> int:
     """Append a batch to the store at ``root``, which is made if there is none; how many messages were put.
 
     Args:
         root: the store's directory; no other process may have it open for writing.
         batch: what to append. One of a number that its query has appended already is passed over.
         noted: False for a batch that has no name to be known by when it comes again.
+        largest_bytes: the most that one of its records takes under the limits of any store; None is not known.
 
     Raises:
         StoreLockedError: the store is open elsewhere.
         CorruptFileError: the note of what was appended is damaged.
-        MessageIllegalError, StoreIOError, DiskFullError.
+        MessageIllegalError: this store does not take one of the messages. None was put.
+        StoreIOError, DiskFullError.
     """
     with open_store(root) as store:
         ledger = _Ledger(root / LEDGER_NAME)
         count = 0
         if ledger.begun is not None:
             count += _finish(store, root, ledger)
+        is_new = not noted or ledger.done.get(batch.name, -1) < batch.number
+        if is_new and not _has_room(root, largest_bytes):
+            # Begun, a batch that cannot be put would be in the way of all others.
+            for message in _messages(batch.paths):
+                store.check_message(message)
         if not noted:
             count += _put(store, _messages(batch.paths))
             store.flush()
-        elif ledger.done.get(batch.name, -1) < batch.number:
+        elif is_new:
             ledger.begun = (batch, store.log_end)
             ledger.save()
             count += _finish(store, root, ledger)
         return count
+
+
+def _has_room(root: Path, largest_bytes: int | None) -> bool:
+    """Whether the store takes whatever tasks found to be in order, as far as its own limits go."""
+    paths = StorePaths(root)
+    if largest_bytes is None or find_multi_dispatch(paths).enabled:  # names of further queues are checked as well
+        return False
+    return largest_bytes + _BESIDE_BYTES <= resolve_sizes(paths, StoreConfig()).commit_log
 
 
 def _finish(store: Store, root: Path, ledger: _Ledger) -> int:
@@ -104,7 +124,11 @@ def _finish(store: Store, root: Path, ledger: _Ledger) -> int:
                 break
             if _is_of(record, message):  # others are of delayed messages that fell due, or of another writer
                 message = next(messages, None)
-    count = 0 if message is None else _put(store, itertools.chain([message], messages))
+    try:
+        count = 0 if message is None else _put(store, itertools.chain([message], messages))
+    except MessageIllegalError as error:  # the store's limits have changed since
+        error.hint = f"{root / LEDGER_NAME} names batch {batch.number} of {batch.name}; without it the rest is given up"
+        raise
     store.flush()
     ledger.begun = None
     ledger.done.pop(batch.name, None)

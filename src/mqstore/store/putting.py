@@ -6,6 +6,7 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mqstore import errors, kernels
 from mqstore.kernels.store_api import LogTail
@@ -181,6 +182,10 @@ class Putting:
         """
         _check_type(message)
         return self._prepare(message, 0, is_stored)
+
+    def check(self, message: Message) -> None:
+        """Raise as :meth:`put` for a message that would be refused; it uses up no queue's turn."""
+        self.prepared(message if message.queue_id is not None else replace(message, queue_id=0))
 
     def check_later(self, pending: Pending, topic: str, queue_id: int, *, beside_bytes: int = 0) -> None:
         """Raise MessageIllegalError unless the record can be put into another queue later, with so much beside it.

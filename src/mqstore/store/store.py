@@ -88,6 +88,11 @@ class Store(StoreReader):
 
     # -- writing
 
+    def check_message(self, message: Message) -> None:
+        """Raise as :meth:`put` for a message that the store would refuse; nothing is stored."""
+        self._engine.check_open()
+        self._engine.putting.check(message)
+
     def put(self, message: Message) -> PutResult:
         """Store one message.
 
