@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore import Message, StoreConfig
+from mqstore.files import copying
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.spark.jobs.queue_files import JoinedRanges, SplitUnits, Work, build_units
@@ -91,6 +92,56 @@ def test_keys_that_are_gone_are_told(tmp_path: Path) -> None:
     for path, end in ((tmp_path / "keys", 3), (tmp_path / "nothing", 1)):
         with pytest.raises(mqstore.StoreIOError):
             list(read_keys([KeyRange(path, 0, end)]))
+
+
+# -- beside a writer
+
+
+@pytest.mark.parametrize("way", ["spark", "in-order"])
+@pytest.mark.parametrize("count", [0, 5, 39, 40, 41])
+def test_a_copy_of_a_running_store_ends_where_its_log_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, count: int
+) -> None:
+    """A batch that comes meanwhile may be copied without its first record, by which its writer makes it known."""
+    copy_file = copying.copy_file
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=8192) as store:
+        for number in range(count):  # 40 fill two files, but for the blank record
+            store.put(Message("T", bytes(290 if number % 20 == 19 else 304), queue_id=0))
+        end = store.log_end
+
+        def copy_while_it_grows(source: Path, target: Path) -> None:
+            where = store.put_batch([Message("T", b"later", queue_id=0)] * 8)[0].physical_offset
+            copy_file(source, target)
+            if source.parent.name == "commitlog" and where // 8192 * 8192 == int(source.name):
+                with target.open("r+b") as file:
+                    file.seek(where % 8192)
+                    file.write(bytes(100))
+
+        monkeypatch.setattr(copying, "copy_file", copy_while_it_grows)
+        if way == "spark":
+            rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
+        else:
+            rebuild_in_order(tmp_path / "s", tmp_path / "out")
+        monkeypatch.undo()
+    log = b"".join(files_below(tmp_path / "s" / "commitlog").values())
+    found = b"".join(files_below(tmp_path / "out" / "commitlog").values())
+    assert found == log[:end] + bytes(len(found) - end)
+    with mqstore.inspect(tmp_path / "out") as view:
+        assert len(list(view.scan())) == sum(queue.count for queue in view.queues()) == count
+    assert findings(tmp_path / "out") == []
+
+
+def test_damage_in_a_running_store_is_told_and_not_wiped_away(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as store:
+        where = [store.put(Message("T", bytes(200), queue_id=0)).physical_offset for _ in range(9)]
+        store.flush()
+        with (tmp_path / "s" / "commitlog" / ("0" * 20)).open("r+b") as file:
+            file.seek(where[4])
+            file.write(b"\xff" * 60)
+        with pytest.raises(mqstore.CorruptRecordError):
+            rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
+        rebuild_in_order(tmp_path / "s", tmp_path / "out")  # a power cut may have left messages as new as these so
+    assert list((tmp_path / "out" / "cut-off").iterdir())
 
 
 # -- in place

@@ -72,10 +72,19 @@ def cut_log(directory: Path, end: int) -> None:
         if entry.start >= end:
             durable.remove_file(entry.path)
         elif entry.start + size > end:
-            file = MappedFile(entry.path, size, start=entry.start)
-            try:
-                file.zero_from(end - entry.start)
-                file.sync()
-            finally:
-                file.close()
+            cut_file(entry.path, size, entry.start, end)
     durable.sync_directory(directory)
+
+
+def cut_file(path: Path, size: int, start: int, end: int) -> None:
+    """Make what lies behind ``end`` in a log file that begins at ``start`` unwritten, durably.
+
+    Raises:
+        StoreIOError: it could not be changed.
+    """
+    file = MappedFile(path, size, start=start)
+    try:
+        file.zero_from(end - start)
+        file.sync()
+    finally:
+        file.close()

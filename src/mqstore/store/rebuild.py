@@ -19,7 +19,7 @@ from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.inventory import Inventory, ProblemKind, take_inventory
-from mqstore.files.lock import StoreLock
+from mqstore.files.lock import StoreLock, is_locked
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.store.arguments import check_path
@@ -29,6 +29,7 @@ from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places
+from mqstore.store.log_reader import LogReader
 from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.recovery import Progress
@@ -165,13 +166,33 @@ def _rebuild_copy(
     inventory_to_copy(paths)
     with staging:
         stage = StorePaths(staging.root)
+        end = end_while_running(paths)
         for directory in paths.commit_logs:
             copying.copy_tree(directory, stage.commit_log)
+        if end is not None:
+            cut_log(stage.commit_log, end)
         copy_beside_log(paths, stage)
         mend(stage.commit_log)
         left_out = put_in_order(stage.root, in_one_directory(config), on_progress)
         staging.put_in_place()
     return left_out
+
+
+def end_while_running(paths: StorePaths) -> int | None:
+    """Where the log of a running store ends at the moment, at which a copy that is begun now is to be cut.
+
+    What comes later may be copied half: a batch is made known by its first record, the last to be written, and without
+    that what follows looks like damage. None for a store that does not run; and for a log that is damaged, where more
+    may follow than is being written.
+    """
+    if not is_locked(paths.lock):
+        return None
+    log = LogReader(paths.commit_logs)
+    try:
+        end = log.end_offset()
+        return None if log.is_damaged_at(end) else log.end_of_closed_file(end) or end
+    finally:
+        log.close()
 
 
 def inventory_to_copy(paths: StorePaths) -> Inventory:

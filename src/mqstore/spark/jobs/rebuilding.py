@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
-from mqstore.files.inventory import take_inventory
+from mqstore.files.inventory import FileEntry, take_inventory
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
@@ -34,6 +34,7 @@ from mqstore.store.arguments import check_store_path
 from mqstore.store.aside import move_aside, put_back
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
+from mqstore.store.cutting import cut_file
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
@@ -45,6 +46,7 @@ from mqstore.store.rebuild import (
     build_or_put_back,
     check_ways,
     copy_beside_log,
+    end_while_running,
     inventory_to_copy,
     taken_in_place,
 )
@@ -278,20 +280,36 @@ def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreC
     sizes = resolve_sizes(source, config)
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
-    pairs = [(entry.path, paths.commit_log / entry.path.name) for entry in inventory_to_copy(source).entries]
-    run_tasks(spark, functools.partial(_copy, stage.scratch()), pairs)
+    end = end_while_running(source)
+    inventory = inventory_to_copy(source)
+    copies = [
+        _Copy(entry, paths.commit_log / entry.path.name, inventory.size_bytes, end)
+        for entry in inventory.entries
+        if end is None or entry.start < end
+    ]
+    run_tasks(spark, functools.partial(_copy, stage.scratch()), copies)
     durable.sync_directory(paths.commit_log)
     copy_beside_log(source, paths)
     levels = delay_levels_of(source, config.message_delay_level)
     return TargetStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
 
 
-def _copy(scratch: Path, pair: tuple[Path, Path]) -> None:
+class _Copy(NamedTuple):
+    """A file of the log, its copy, the size of such files, and where the log is to end, if not where it does."""
+
+    source: FileEntry
+    target: Path
+    size: int
+    end: int | None
+
+
+def _copy(scratch: Path, copy: _Copy) -> None:
     """Runs in a task: copy a file under a name of the attempt's own first, so that running twice does no harm."""
-    source, target = pair
-    own = scratch / f"{target.name}-{uuid.uuid4().hex}"
-    copying.copy_file(source, own)
-    durable.rename(own, target)
+    own = scratch / f"{copy.target.name}-{uuid.uuid4().hex}"
+    copying.copy_file(copy.source.path, own)
+    if copy.end is not None and copy.end < copy.source.start + copy.size:
+        cut_file(own, copy.size, copy.source.start, copy.end)
+    durable.rename(own, copy.target)
 
 
 def _build_index(spark: SparkSession, target: TargetStore, paths: StorePaths, found: list[SplitUnits]) -> list[str]:
