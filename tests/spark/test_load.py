@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -192,19 +193,41 @@ def test_refused(spark: SparkSession, tmp_path: Path, columns: str, complaint: s
 
 
 def test_large_bodies_are_read_one_by_one(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sorted table has pages of about a megabyte, not of a hundred rows: a page is in memory as a whole."""
-    held = []
+    """The sorted table has pages of about a megabyte, not of a hundred rows: a page is in memory as a whole.
+
+    And few large ones among many that are small are not read by the thousand, as their average might have it.
+    """
+    held, rows_of_batches = [], []
 
     def look(spool: Path) -> None:
         for path in spool.glob("part-*.parquet"):
             before = pa.total_allocated_bytes()
             with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-                for batch in file.iter_batches(1, use_threads=False):
+                for batch in loading._batches(file):
                     held.append(pa.total_allocated_bytes() - before)
-                    assert batch.num_rows == 1
+                    rows_of_batches.append(batch.num_rows)
 
     monkeypatch.setattr(loading.copying, "remove_tree", look)
-    rows = spark.range(0, 30, 1, 1).selectExpr("'T' topic", "unhex(repeat(sha2(string(id), 512), 8192)) body")
-    mqstore.spark.jobs.load(spark, rows, tmp_path / "s")
-    assert len(held) == 30
-    assert max(held) < 8 << 20
+    large = "unhex(repeat(sha2(string(id), 512), 8192)) body"  # half a MiB
+    for few, small in ((30, 0), (60, 20_000)):
+        rows = spark.range(0, few, 1, 1).selectExpr("'T' topic", "10L + id storeTimestamp", large)
+        rows = rows.unionAll(
+            spark.range(0, small, 1, 1).selectExpr("'T' topic", "1L + id % 50 storeTimestamp", "unhex('00') body")
+        )
+        mqstore.spark.jobs.load(spark, rows, tmp_path / f"s{small}")
+        assert sum(rows_of_batches) == few + small
+        assert max(held) < 16 << 20
+        held.clear()
+        rows_of_batches.clear()
+
+
+def test_rows_are_taken_by_the_largest_of_them_together() -> None:
+    few_large = np.full(5000, 100)
+    few_large[1001] = 5 << 20
+    some_large = np.full(5000, 100)
+    some_large[1000:1100] = 1 << 20
+    for sizes, rows in (
+        (np.zeros(0, np.int64), 1024), (np.full(5000, 100), 1024), (np.full(5000, 8 << 10), 512),
+        (few_large, 1024), (some_large, 4), (np.full(3, 9 << 20), 1),
+    ):  # fmt: skip
+        assert loading._rows_at_a_time(sizes.astype(np.int64)) == rows

@@ -29,6 +29,9 @@ NAMES: Final = (
 )
 """Every column, in the order in which rows are compared: by time first, by a digest of the body last."""
 
+BODY_BYTES: Final = "bodyBytes"
+"""The column that says how large a body is, for whoever must know before it is read."""
+
 _DIGEST: Final = "bodyDigest"
 _NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "string")
 _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -75,7 +78,7 @@ def _other_name(name: str) -> str:
 
 
 def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
-    """The same messages with all of :data:`NAMES`, in an order that follows from the rows alone.
+    """The same messages with all of :data:`NAMES` and :data:`BODY_BYTES`, in an order that follows from the rows alone.
 
     Args:
         frame: a table of messages.
@@ -97,7 +100,8 @@ def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
     rows = rows.withColumn("bornTimestamp", functions.coalesce("bornTimestamp", "storeTimestamp"))
     # By a digest of the body, not by the body: Spark takes samples of what it sorts by to the driver.
     rows = rows.withColumn(_DIGEST, functions.sha2("body", 256))
-    return rows.orderBy(*(_DIGEST if name == "body" else name for name in NAMES)).drop(_DIGEST)
+    rows = rows.orderBy(*(_DIGEST if name == "body" else name for name in NAMES)).drop(_DIGEST)
+    return rows.withColumn(BODY_BYTES, functions.length("body"))
 
 
 def _types() -> dict[str, str]:

@@ -39,6 +39,7 @@ from mqstore.store.sizes import resolve_sizes, with_sizes
 from mqstore.store.writer import prepare
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
@@ -46,8 +47,13 @@ _log = logging.getLogger(__name__)
 _ROWS_AT_A_TIME: Final = 1024
 _BUFFER_BYTES: Final = 4 << 20
 _READ_BUFFER_BYTES: Final = 1 << 20
-_SMALL_PAGES: Final = {"parquet.page.size.row.check.min": "1", "parquet.block.size.row.check.min": "1"}
-"""Spark's writer looks at the size of a page after a hundred rows, which are 100 MiB where each is large."""
+_SMALL_PAGES: Final = {
+    f"parquet.{what}.size.row.check.{bound}": rows
+    for what in ("page", "block")
+    for bound, rows in (("min", "1"), ("max", "16"))
+}
+"""Spark's writer looks at the size of a page after a hundred rows, and then after as many as it expects to fit, up to
+ten thousand; these are 100 MiB and more where each is large."""
 
 QueueKey = tuple[str, int]
 
@@ -212,7 +218,7 @@ class _Work(NamedTuple):
         level = max(parse_delay_levels(self.config.message_delay_level or DEFAULT_DELAY_LEVELS))
         # Page by page: read at once, a row group would be in memory as a whole.
         with pq.ParquetFile(path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False) as file:
-            for batch in file.iter_batches(_rows_at_a_time(file.metadata), use_threads=False):
+            for batch in _batches(file):
                 for row in batch.to_pylist():
                     stored_ms = load_input.store_time_of(row)
                     message, queue_id = load_input.message_of(row, self.config)
@@ -243,11 +249,25 @@ class _Work(NamedTuple):
             yield _encode(group, size, position, queues)
 
 
-def _rows_at_a_time(metadata: Any) -> int:
-    """So few rows that they take about as much memory as records that are written together."""
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    rows: int = _BUFFER_BYTES * metadata.num_rows // max(1, size)
-    return max(1, min(_ROWS_AT_A_TIME, rows))
+def _batches(file: Any) -> Iterator[Any]:
+    """The rows of a sorted file, so few at a time that they take about as much memory as what is written together."""
+    import pyarrow.compute as pc
+
+    names = [name for name in file.schema_arrow.names if name != load_input.BODY_BYTES]
+    for number in range(file.num_row_groups):
+        sizes = file.read_row_group(number, [load_input.BODY_BYTES], use_threads=False).column(0)
+        metadata = file.metadata.row_group(number)
+        beside = max(0, metadata.total_byte_size - (pc.sum(sizes).as_py() or 0)) // max(1, metadata.num_rows)
+        rows = _rows_at_a_time(sizes.fill_null(0).to_numpy().astype(np.int64) + beside)
+        yield from file.iter_batches(rows, row_groups=[number], columns=names, use_threads=False)
+
+
+def _rows_at_a_time(sizes: npt.NDArray[np.int64]) -> int:
+    """By how many rows to go on: no more together than are written together, and one that is large by itself."""
+    rows, most = _ROWS_AT_A_TIME, _BUFFER_BYTES + int(sizes.max(initial=0))
+    while rows > 1 and len(sizes) and np.add.reduceat(sizes, np.arange(0, len(sizes), rows)).max() > most:
+        rows //= 2
+    return rows
 
 
 def _encode(group: list[tuple[Pending, int]], size: int, position: int, queues: dict[QueueKey, int]) -> memoryview:
