@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
@@ -18,10 +19,12 @@ from mqstore import Message, StoreConfig
 from mqstore.files import copying
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
-from mqstore.spark.jobs.queue_files import JoinedRanges, SplitUnits, Work, build_units
+from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, SplitUnits, Work, build_units
 from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
+from mqstore.store.engine import Engine
+from mqstore.store.multi_dispatch import OFF
 from mqstore.store.rebuild import rebuild as rebuild_in_order
 from spark.support import files_below, run_at_once, run_here
 
@@ -422,7 +425,7 @@ def test_an_attempt_that_comes_late_makes_nothing(store: Path, tmp_path: Path) -
     split, *_ = plan_splits(StoreRef(str(store), ""), 1 << 30)
     for keys in (None, tmp_path / "gone"):
         with pytest.raises(mqstore.StoreIOError, match="over"):
-            build_units(Work(tmp_path / "gone" / "built", 6_000_000, "1s", keys), split)
+            build_units(Work(tmp_path / "gone" / "built", 6_000_000, Kinds("1s", OFF), keys), split)
     assert not (tmp_path / "gone").exists()
 
 
@@ -495,6 +498,74 @@ def test_further_queues_as_configured(tmp_path: Path) -> None:
     assert rebuild(NO_SPARK, tmp_path / "s", in_place=True, config=config).queues == 3
     for name in ("out", "s"):
         assert files_below(tmp_path / name) == files_below(tmp_path / "in-order")
+
+
+@pytest.mark.parametrize("noted", [None, False, True])
+@pytest.mark.parametrize("given", [None, False, True])
+def test_a_topic_with_a_name_of_light_queues_switches_nothing_on(
+    tmp_path: Path, noted: bool | None, given: bool | None
+) -> None:
+    """New queues must not tell what the store, or its configuration, does not say."""
+    small = {"mapped_file_size_commit_log": 1 << 14, "max_hash_slot_num": 50, "max_index_num": 20}
+    with mqstore.open(tmp_path / "s", enable_multi_dispatch=noted, enable_lmq=noted, **small) as opened:
+        for name in ("%LMQ%x", "T"):
+            opened.put(Message(name, b"x", properties={"INNER_MULTI_DISPATCH": "mirror,%LMQ%y"}, queue_id=1))
+    if noted is None:
+        shutil.rmtree(tmp_path / "s" / "consumequeue")
+    for enabled, lmq in ((given, None), (given, given)):
+        config = StoreConfig(enable_multi_dispatch=enabled, enable_lmq=lmq)
+        for way in (rebuild_in_order, functools.partial(rebuild, NO_SPARK)):
+            shutil.copytree(tmp_path / "s", tmp_path / "c")
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+            way(tmp_path / "c", tmp_path / "out", config=config)
+            way(tmp_path / "c", None, in_place=True, config=config)
+            found = {name: files_below(tmp_path / name) for name in ("c", "out")}
+            shutil.rmtree(tmp_path / "c")
+            if way is rebuild_in_order:
+                expected = found
+        assert found == expected, (enabled, lmq)
+
+
+@pytest.mark.parametrize("fails", ["_build_index", "_put", "put_in_order"])
+def test_settings_given_for_a_rebuild_that_fails_are_not_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise mqstore.DiskFullError("no space left")
+
+    def fill() -> None:
+        places = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+        with mqstore.open(tmp_path / "s", store_path_commit_log=places, mapped_file_size_commit_log=4096) as opened:
+            opened.put(Message("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%x"}, queue_id=0))
+
+    fill()
+    config = StoreConfig(
+        enable_multi_dispatch=True, enable_lmq=True, message_delay_level="1s 2s",
+        store_path_commit_log=f"{tmp_path / 'b'},{tmp_path / 'a'}",
+    )  # fmt: skip
+    before = files_below(tmp_path / "s")
+    if fails == "put_in_order":  # for a log that has to be gone through in order
+        open_files = Engine._open_files
+        monkeypatch.setattr(Engine, "_open_files", fail)
+        with pytest.raises(mqstore.DiskFullError):
+            rebuild_in_order(tmp_path / "s", None, in_place=True, config=config)
+        monkeypatch.setattr(Engine, "_open_files", open_files)
+    else:
+        monkeypatch.setattr(rebuilding, fails, fail)
+        with pytest.raises(mqstore.DiskFullError):
+            rebuild(NO_SPARK, tmp_path / "s", in_place=True, config=config)
+    assert files_below(tmp_path / "s") == before
+
+
+def test_extension_files_are_not_lost_on_spark(store: Path) -> None:
+    ext = {"enable_consume_queue_ext": True, "enable_calc_filter_bit_map": True}
+    rebuild_in_order(store, None, in_place=True, config=StoreConfig(**ext))
+    (store / "consumequeue_ext").mkdir(exist_ok=True)
+    before = files_below(store)
+    with pytest.raises(mqstore.UsageError, match="extension files"):
+        rebuild(NO_SPARK, store, in_place=True)
+    assert (store / "consumequeue_ext").is_dir()
+    assert files_below(store) == before
 
 
 def test_ranges_are_joined_and_not_kept_by_split() -> None:

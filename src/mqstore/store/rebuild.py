@@ -21,7 +21,8 @@ from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.inventory import Inventory, ProblemKind, take_inventory
 from mqstore.files.lock import StoreLock, is_locked
 from mqstore.files.stage import Stage
-from mqstore.files.whole import mode_of
+from mqstore.files.whole import mode_of, read_whole
+from mqstore.store import delay_levels, log_places, multi_dispatch
 from mqstore.store.arguments import check_path
 from mqstore.store.aside import move_aside, put_back
 from mqstore.store.config import StoreConfig
@@ -264,6 +265,7 @@ def build_or_put_back(paths: StorePaths, config: StoreConfig, on_progress: Progr
 
     Returns as :func:`~mqstore.store.engine.put_in_order`.
     """
+    noted = _settings_noted(paths)
     try:
         return put_in_order(paths.root, config, on_progress)
     except errors.StoreLockedError:
@@ -271,7 +273,33 @@ def build_or_put_back(paths: StorePaths, config: StoreConfig, on_progress: Progr
     except BaseException:
         with contextlib.suppress(errors.StoreLockedError), _locked(paths):  # the same here
             put_back(paths)
+            _note_again(noted)
         raise
+
+
+@contextlib.contextmanager
+def settings_kept(paths: StorePaths) -> Iterator[None]:
+    """In a locked store, take back what was noted of given settings if what they were given for fails."""
+    noted = _settings_noted(paths)
+    try:
+        yield
+    except BaseException:
+        _note_again(noted)
+        raise
+
+
+def _settings_noted(paths: StorePaths) -> dict[Path, bytes | None]:
+    names = (log_places.NOTE_NAME, multi_dispatch.NOTE_NAME, delay_levels.NOTE_NAME)
+    return {paths.root / name: read_whole(paths.root / name, "note") for name in names}
+
+
+def _note_again(noted: dict[Path, bytes | None]) -> None:
+    for path, content in noted.items():
+        if read_whole(path, "note") != content:
+            if content is None:
+                durable.remove_file(path)
+            else:
+                durable.replace_file(path, content)
 
 
 def _result(target: Path, losses: list[Loss], started: float) -> RebuildResult:

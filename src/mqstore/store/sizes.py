@@ -42,6 +42,12 @@ def with_sizes(config: StoreConfig, sizes: FileSizes) -> StoreConfig:
     )
 
 
+def sizes_in(config: StoreConfig) -> FileSizes:
+    """The sizes that ``config`` has from :func:`with_sizes`."""
+    log, queue = config.mapped_file_size_commit_log, config.mapped_file_size_consume_queue
+    return FileSizes(log or 0, queue or 0, Geometry(config.max_hash_slot_num or 0, config.max_index_num or 0))
+
+
 def in_one_directory(config: StoreConfig) -> StoreConfig:
     """``config`` for a copy of its store, whose log lies in the copy's own ``commitlog``."""
     return dataclasses.replace(config, store_path_commit_log=None, read_only_commit_log_store_paths=None)

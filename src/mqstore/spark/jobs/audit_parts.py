@@ -20,7 +20,7 @@ from mqstore.findings import Finding
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
 from mqstore.spark.jobs.key_files import KEY
-from mqstore.spark.jobs.queue_files import QueueKey, SplitUnits, runs_of
+from mqstore.spark.jobs.queue_files import Kinds, QueueKey, SplitUnits, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
 from mqstore.spark.tables import ENTRY
@@ -55,9 +55,9 @@ class SplitAudit:
 
 
 class SplitWork(NamedTuple):
-    """How splits are audited: the delay levels, and the record that the index begins with."""
+    """How splits are audited: what decides about their units, and the record that the index begins with."""
 
-    delay_levels: str
+    kinds: Kinds
     index_begin: int
 
 
@@ -85,7 +85,7 @@ def _audit_split(work: SplitWork, split: Split, policy: SplitPolicy) -> SplitAud
     pool = FilePool()
     readers: dict[QueueKey, QueueReader] = {}
     try:
-        for key, run in runs_of(split, work.delay_levels, result.found, policy, look):
+        for key, run in runs_of(split, work.kinds, result.found, policy, look):
             if not is_directory_name(key[0]) or key[1] < 0:
                 result.odd = True
                 continue
@@ -95,7 +95,7 @@ def _audit_split(work: SplitWork, split: Split, policy: SplitPolicy) -> SplitAud
             result.wrong_units += _wrong_units(readers[key], run)
     finally:
         pool.close()
-    result.odd |= bool(result.wrong_units) or result.found.irregular or result.found.unfit
+    result.odd |= bool(result.wrong_units) or result.found.irregular or bool(result.found.left_out)
     return result
 
 

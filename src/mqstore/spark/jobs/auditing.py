@@ -29,7 +29,7 @@ from mqstore.spark.jobs.audit_parts import (
     audit_part,
     queues_are_odd,
 )
-from mqstore.spark.jobs.queue_files import JoinedRanges, QueueRanges
+from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
 from mqstore.spark.splits import Split, plan_splits
 from mqstore.spark.stores import StoreRef
@@ -38,6 +38,7 @@ from mqstore.store.check import CheckSummary, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
+from mqstore.store.multi_dispatch import find_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import StoreView, check_is_store
 
@@ -110,6 +111,7 @@ def audit(
     check_is_store(StorePaths(path))
     check_split_bytes(split_bytes)
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
+    kinds = Kinds(levels, find_multi_dispatch(StorePaths(path)))
     with StoreView(path) as view:
         files = _index_files(view)
         odd = _headers_are_odd(view, files)
@@ -117,7 +119,7 @@ def audit(
         indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
         size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
         splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), size_bytes, fail_on_data_loss=False)
-        scan = _scan(spark, SplitWork(levels, begin), path, indexes, splits, on_progress)
+        scan = _scan(spark, SplitWork(kinds, begin), path, indexes, splits, on_progress)
         odd |= scan.glance.odd or scan.joined.irregular or any(one.odd for one in scan.splits)
         odd = odd or _index_is_odd(view, begin, scan.splits, scan.indexes, scan.glance.log_end)
         odd = odd or any(_queues(spark, view, scan.joined.ranges))

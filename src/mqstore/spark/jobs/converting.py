@@ -41,7 +41,6 @@ from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.jobs.tasks import run_tasks
 from mqstore.store.message import QueueInfo
 from mqstore.store.paths import StorePaths
-from mqstore.store.sizes import resolve_sizes
 from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
@@ -272,7 +271,8 @@ def _to_rocketmq(
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     config = rocketmq_side.store_config(options, paths)
-    sizes = resolve_sizes(paths, config)
+    new = TargetStore.of(paths, stage.scratch(), config)
+    file_size = new.sizes.commit_log
     with KafkaView(report.source) as view:
         partitions = rocketmq_side.wanted_partitions(view, options)
         names = rocketmq_side.topic_names(partitions, options)
@@ -280,14 +280,14 @@ def _to_rocketmq(
         commits = group_offsets.committed_offsets(view, options)
     empty = [PartitionReport(one.topic, one.partition, names[one.topic]) for one in partitions]
     group_offsets.ask_for(commits, empty)
-    block_bytes = min(block_bytes, max(1, sizes.commit_log // 8))
-    work = _MergeWork(report.source, paths.commit_log, stage.scratch(), sizes.commit_log, options, block_bytes)
+    block_bytes = min(block_bytes, max(1, file_size // 8))
+    work = _MergeWork(report.source, paths.commit_log, new.scratch, file_size, options, block_bytes)
     measured = run_tasks(spark, work.measure, list(enumerate(empty)))
     report.partitions = [one for one, _ in measured]
-    plans = plan_files([blocks for _, blocks in measured], sizes.commit_log)
+    plans = plan_files([blocks for _, blocks in measured], file_size)
     for lost in run_tasks(spark, work.write, [(plan, empty) for plan in plans]):
         for (source, loss), count in lost.items():
             report.partitions[source].lose(loss, count)
     durable.sync_directory(paths.commit_log)
-    build_derived(spark, TargetStore(paths, stage.scratch(), sizes, config))
+    build_derived(spark, new)
     rocketmq_side.finish_store(stage.root, config, report, commits)

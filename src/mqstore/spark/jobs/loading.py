@@ -35,7 +35,6 @@ from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.paths import StorePaths
 from mqstore.store.settings import Settings
-from mqstore.store.sizes import resolve_sizes, with_sizes
 from mqstore.store.writer import prepare
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def load(
         clock.note("write")
         copying.remove_tree(spool)
         _note_topics(new, measured)
-        built, _ = build_derived(spark, new, on_progress=on_progress)
+        built = build_derived(spark, new, on_progress=on_progress)
         clock.note("derive")
         stage.put_in_place()
     return LoadResult(
@@ -139,8 +138,7 @@ def load(
 def _new_store(stage: Stage, config: StoreConfig) -> TargetStore:
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
-    sizes = resolve_sizes(paths, config)
-    return TargetStore(paths, stage.scratch(), sizes, with_sizes(config, sizes))
+    return TargetStore.of(paths, stage.scratch(), config)
 
 
 # -- measuring

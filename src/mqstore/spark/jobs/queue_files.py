@@ -22,13 +22,20 @@ from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
 from mqstore.store.log_reader import Chunk
-from mqstore.store.multi_dispatch import find_multi_dispatch, queue_runs
+from mqstore.store.multi_dispatch import MultiDispatch, queue_runs
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_table import QueueTable
 
 _STRICT: Final = SplitPolicy()
 QueueKey = tuple[str, int]
 QueueRanges = dict[QueueKey, tuple[int, int]]
+
+
+class Kinds(NamedTuple):
+    """What decides about the units of records that are not plain: the delay levels, and whether some go further."""
+
+    delay_levels: str
+    multi: MultiDispatch
 
 
 class Work(NamedTuple):
@@ -39,7 +46,7 @@ class Work(NamedTuple):
 
     root: Path
     file_size: int
-    delay_levels: str
+    kinds: Kinds
     keys: Path | None
 
 
@@ -55,7 +62,6 @@ class SplitUnits:
         last_record_offset, last_timestamp_ms: of the last record.
         ranges: the queue offsets of each queue.
         irregular: whether a queue's offsets do not follow each other.
-        unfit: whether a record's queue offset can be in no queue.
         left_out: messages that are in no queue, as the queues or places that their records claim cannot be.
     """
 
@@ -69,7 +75,6 @@ class SplitUnits:
     last_timestamp_ms: int = 0
     ranges: QueueRanges = field(default_factory=dict)
     irregular: bool = False
-    unfit: bool = False
     left_out: int = 0
 
     def note_chunk(self, chunk: Chunk) -> None:
@@ -93,7 +98,7 @@ class SplitUnits:
 
 def runs_of(
     split: Split,
-    delay_levels: str,
+    kinds: Kinds,
     found: SplitUnits,
     policy: SplitPolicy = _STRICT,
     on_chunk: Callable[[Chunk], None] | None = None,
@@ -102,19 +107,17 @@ def runs_of(
 
     ``on_chunk`` gets each chunk of the log in front of its runs; its keys are counted there or nowhere.
     """
-    delay_ms = delay_array(parse_delay_levels(delay_levels))
-    multi = find_multi_dispatch(split.store.paths)
+    delay_ms = delay_array(parse_delay_levels(kinds.delay_levels))
     log = open_log(split.store)
     try:
         for chunk in read_split(log, split, policy):
             found.note_chunk(chunk)
             if on_chunk is not None:
                 on_chunk(chunk)
-            for run, _ in queue_runs(chunk, delay_ms, multi):
+            for run, _ in queue_runs(chunk, delay_ms, kinds.multi):
                 if 0 <= run.first_queue_offset <= MAX_QUEUE_OFFSET:
                     yield (decode_text(run.topic), run.queue_id), run
                 else:
-                    found.unfit = True
                     found.left_out += len(run.units) // QUEUE_UNIT_SIZE
     finally:
         log.close()
@@ -134,7 +137,7 @@ def build_units(work: Work, split: Split) -> SplitUnits:
             keys.put(chunk)
 
     try:
-        for key, run in runs_of(split, work.delay_levels, found, on_chunk=on_chunk):
+        for key, run in runs_of(split, work.kinds, found, on_chunk=on_chunk):
             queue = table.get_or_create(*key)
             if queue is None:
                 found.left_out += len(run.units) // QUEUE_UNIT_SIZE

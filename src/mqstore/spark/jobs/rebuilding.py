@@ -24,6 +24,7 @@ from mqstore.files.inventory import FileEntry, take_inventory
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
+from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
@@ -35,11 +36,10 @@ from mqstore.store.aside import move_aside, put_back
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.cutting import cut_file
-from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places, save_places
-from mqstore.store.multi_dispatch import resolve_multi_dispatch, save_multi_dispatch
+from mqstore.store.multi_dispatch import MultiDispatch, resolve_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.rebuild import (
     as_it_is,
@@ -48,9 +48,10 @@ from mqstore.store.rebuild import (
     copy_beside_log,
     end_while_running,
     inventory_to_copy,
+    settings_kept,
     taken_in_place,
 )
-from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
+from mqstore.store.sizes import in_one_directory, sizes_in
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
@@ -94,13 +95,25 @@ class TargetStore(NamedTuple):
         paths: where it lies.
         scratch: where tasks write. Attempts that Spark has given up may go on for a while. They make no file that the
             store would get by that; to files of queues that it has got they write the same bytes again.
-        sizes, config: the shape of its files, and the rest.
+        config: the shape of its files, and the rest; nothing of that is left open.
     """
 
     paths: StorePaths
     scratch: Path
-    sizes: FileSizes
     config: StoreConfig
+
+    @classmethod
+    def of(cls, paths: StorePaths, scratch: Path, config: StoreConfig, source: StorePaths | None = None) -> TargetStore:
+        """A store with what ``config`` says, and what it leaves open as in ``source``, or as the store has it."""
+        known = paths if source is None else source
+        multi = resolve_multi_dispatch(known, config.enable_multi_dispatch, config.enable_lmq)
+        config = replace(as_it_is(known, config), enable_multi_dispatch=multi.enabled, enable_lmq=multi.lmq)
+        return cls(paths, scratch, config)
+
+    @property
+    def sizes(self) -> FileSizes:
+        """The shape of its files."""
+        return sizes_in(self.config)
 
     @property
     def store(self) -> StoreRef:
@@ -132,7 +145,7 @@ def rebuild(
 
     Raises:
         UsageError: both or neither of ``output`` and ``in_place``, ``output`` is in use, or ``config`` asks for
-            extension files.
+            extension files, or a store to be changed in place has some.
         StoreLockedError: ``source`` is running, and to be changed in place.
         CorruptRecordError, CorruptFileError: damage in the log; :func:`mqstore.store.rebuild.rebuild` can pass over it.
         NotAStoreError, StoreIOError, DiskFullError.
@@ -148,17 +161,17 @@ def rebuild(
     check_is_store(old)
     try:
         if output is None:
-            built, left_out = _rebuild_in_place(spark, old, config, split_bytes, on_progress)
+            built = _rebuild_in_place(spark, old, config, split_bytes, on_progress)
         else:
             with Stage(target, old.root) as stage:
                 new = _begin(spark, old, stage, config)
                 clock.note("copy")
-                built, left_out = build_derived(spark, new, split_bytes, on_progress)
+                built = build_derived(spark, new, split_bytes, on_progress)
                 stage.put_in_place()
     except errors.CorruptRecordError as error:
         raise with_hint(error, errors.HINT_SALVAGE) from None
     clock.note("build")
-    return replace(_result(target, built.found, clock, built.ranges is None), left_out=left_out)
+    return _result(target, built, clock)
 
 
 class Built(NamedTuple):
@@ -169,60 +182,60 @@ class Built(NamedTuple):
         found: what each split of the log holds.
         ranges: the offsets that each queue has; None when the log must be gone through in order, by the store itself.
         index_names: the index files, oldest first.
+        left_out: messages that are in no queue, as the queues or places that their records claim cannot be.
     """
 
     paths: StorePaths
     found: list[SplitUnits]
     ranges: queue_files.QueueRanges | None
     index_names: list[str]
+    left_out: int
 
-    @property
-    def left_out(self) -> int:
-        """Messages that were passed over here, as the queues or places that their records claim cannot be."""
-        return 0 if self.ranges is None else sum(one.left_out for one in self.found)
+    def and_left_out(self, count: int) -> Built:
+        """The same, with so many more messages left out: of a log whose queues are built, what comes behind them."""
+        return self._replace(left_out=self.left_out + count)
 
 
 def build_derived(
     spark: SparkSession, target: TargetStore, split_bytes: int | None = None, on_progress: Progress | None = None
-) -> tuple[Built, int]:
-    """Build queues and index of a store that has its log alone, and close it as a broker would.
-
-    Returns what was built, and how many messages are in no queue, as their records claim queues or places that cannot
-    be.
-    """
+) -> Built:
+    """Build queues and index of a store that has its log alone, and close it as a broker would."""
     built = _build(spark, target, split_bytes, on_progress)
     _put(target, built)
-    # Of a log whose queues are built, what comes behind them.
-    return built, built.left_out + put_in_order(target.paths.root, target.config)
+    return built.and_left_out(put_in_order(target.paths.root, target.config))
 
 
 def _rebuild_in_place(
     spark: SparkSession, store: StorePaths, config: StoreConfig, split_bytes: int | None, on_progress: Progress | None
-) -> tuple[Built, int]:
+) -> Built:
     """The same in a store that has queues and index, which stay until the new ones are complete."""
     places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
     store = StorePaths(store.root, places)
     with taken_in_place(store):
-        if places is not None:
-            save_places(store.root, places)  # tasks know the store by its path alone
-        config = as_it_is(store, config)
+        if mode_of(store.consume_queue_ext):
+            raise errors.UsageError(
+                "Spark builds no extension files of queues, and these would go", path=store.consume_queue_ext,
+                hint="mqstore.rebuild, with enable_consume_queue_ext in its config; or give an output",
+            )  # fmt: skip
         # An attempt that a killed job left behind must not write to what this one makes.
         scratch = store.rebuild_scratch / uuid.uuid4().hex
-        target = TargetStore(store, scratch, resolve_sizes(store, config), config)
         copying.remove_tree(store.rebuild_scratch)
         try:
-            durable.make_directories(scratch)
-            built = _build(spark, target, split_bytes, on_progress)
-            _replace(target, built)
+            with settings_kept(store):
+                if places is not None:
+                    save_places(store.root, places)  # tasks know the store by its path alone
+                target = TargetStore.of(store, scratch, config)
+                durable.make_directories(scratch)
+                built = _build(spark, target, split_bytes, on_progress)
+                _replace(target, built)
         finally:
             with contextlib.suppress(errors.StoreIOError):  # late attempts still write to it: the next start removes it
                 copying.remove_tree(store.rebuild_scratch)
     if built.ranges is None:
-        return built, build_or_put_back(store, config, on_progress)
-    left_out = 0
+        return built.and_left_out(build_or_put_back(store, target.config, on_progress))
     with contextlib.suppress(errors.StoreLockedError):  # a writer that came in between does the same
-        left_out = put_in_order(store.root, config)
-    return built, built.left_out + left_out
+        return built.and_left_out(put_in_order(store.root, target.config))
+    return built
 
 
 def _replace(target: TargetStore, built: Built) -> None:
@@ -240,23 +253,23 @@ def _replace(target: TargetStore, built: Built) -> None:
 def _build(spark: SparkSession, target: TargetStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
     """Build queues and index in the scratch directory."""
     config = target.config
-    multi = resolve_multi_dispatch(target.paths, config.enable_multi_dispatch, config.enable_lmq)
-    save_multi_dispatch(target.paths.root, multi)  # where tasks find it
     splits = plan_splits(target.store, split_bytes_of(spark, split_bytes, take_inventory(target.paths.commit_logs)))
     paths = StorePaths(target.scratch / "built")
     durable.make_directories(paths.root)
     keys = target.scratch if config.message_index_enable else None
-    levels = delay_levels_of(target.paths, config.message_delay_level)
-    work = queue_files.Work(paths.root, target.sizes.consume_queue, levels, keys)
+    multi = MultiDispatch(bool(config.enable_multi_dispatch), bool(config.enable_lmq))
+    levels = config.message_delay_level or DEFAULT_DELAY_LEVELS
+    work = queue_files.Work(paths.root, target.sizes.consume_queue, queue_files.Kinds(levels, multi), keys)
     joined = queue_files.JoinedRanges()
     found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress, joined.take)
     if joined.irregular:
         _log.warning("%s: queues with gaps or doubles, going through the log in order", target.paths.root)
-        return Built(paths, found, None, [])
+        return Built(paths, found, None, [], 0)
     queue_files.fill_fronts(paths, target.sizes.consume_queue, joined.ranges)
     if joined.ranges:
         queue_files.sync_names(paths, joined.ranges)
-    return Built(paths, found, joined.ranges, _build_index(spark, target, paths, found))
+    index_names = _build_index(spark, target, paths, found)
+    return Built(paths, found, joined.ranges, index_names, sum(one.left_out for one in found))
 
 
 def _put(target: TargetStore, built: Built) -> None:
@@ -276,8 +289,6 @@ def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreC
     source = StorePaths(
         source.root, given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
     )
-    config = in_one_directory(config)
-    sizes = resolve_sizes(source, config)
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     end = end_while_running(source)
@@ -290,8 +301,7 @@ def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreC
     run_tasks(spark, functools.partial(_copy, stage.scratch()), copies)
     durable.sync_directory(paths.commit_log)
     copy_beside_log(source, paths)
-    levels = delay_levels_of(source, config.message_delay_level)
-    return TargetStore(paths, stage.scratch(), sizes, replace(with_sizes(config, sizes), message_delay_level=levels))
+    return TargetStore.of(paths, stage.scratch(), in_one_directory(config), source)
 
 
 class _Copy(NamedTuple):
@@ -359,9 +369,9 @@ def _index_header(path: Path) -> index_layout.IndexHeader:
         return index_layout.decode_header(file.read(index_layout.INDEX_HEADER.size))
 
 
-def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool) -> RebuildResult:
+def _result(target: Path, built: Built, clock: Clock) -> RebuildResult:
     with StoreView(target) as view:
-        if ends := [one.end_offset for one in found if one.records]:
+        if ends := [one.end_offset for one in built.found if one.records]:
             view.log.trust_to(ends[-1])
         queues = view.queues()
         files = view.index_files()
@@ -369,13 +379,14 @@ def _result(target: Path, found: list[SplitUnits], clock: Clock, in_order: bool)
         log_bytes = view.log_end - view.min_physical_offset
     return RebuildResult(
         target,
-        sum(one.records for one in found),
+        sum(one.records for one in built.found),
         log_bytes,
         len(queues),
         sum(queue.count for queue in queues),
         keys,
         len(files),
         clock.seconds,
-        in_order,
+        built.ranges is None,
         clock.stages,
+        built.left_out,
     )
