@@ -48,6 +48,7 @@ _STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
 WORKER_MODULE = b"pyspark.daemon"
 SAMPLE_S = 0.02
+ALL_CORES = os.sched_getaffinity(0)
 MODULES: Any = (auditing, exporting, rebuilding)
 
 
@@ -152,9 +153,10 @@ class Bench:
         self.spark: Any = None
 
     def start(self, cores: int) -> None:
-        """A new session on so many cores, warmed up."""
+        """A new session on so many cores, warmed up. Everything that Spark consists of keeps to as many of them."""
         if self.spark is not None:
             self.spark.stop()
+        keep_to(cores)
         self.spark = mqstore.spark.session(f"local[{cores}]", "bench", **{"spark.driver.memory": "2g"})
         mqstore.spark.register(self.spark)
         self.scan_two()
@@ -218,6 +220,31 @@ class Bench:
         path = self.work / name
         shutil.rmtree(path, ignore_errors=True)
         return path
+
+
+def keep_to(cores: int) -> None:
+    """Let this process, its children and all their threads run on so many cores only.
+
+    Spark's ``local[1]`` would keep more than one core at work: rows are made by Java while Python makes the next
+    batch, and both leave work to the system.
+    """
+    chosen = set(sorted(ALL_CORES)[:cores])
+    for process in [os.getpid(), *children_of(os.getpid())]:
+        for thread in Path(f"/proc/{process}/task").glob("[0-9]*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), chosen)
+
+
+def children_of(process: int) -> list[int]:
+    """The processes that ``process`` has started, and theirs."""
+    parents: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    found = [process]
+    for parent in found:
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
 
 
 def here(work: Callable[[], None]) -> Callable[[], None]:

@@ -98,8 +98,11 @@ def run_tasks(
     """
     if not items:
         return []
+    from pyspark.sql.types import BinaryType, LongType, StructType
+
     number = len(items)
-    rows = spark.range(0, number, 1, number).mapInArrow(_Mapper(function, list(items)), "id long, result binary")
+    columns = StructType().add("id", LongType()).add("result", BinaryType())  # as text, Java would be asked for them
+    rows = spark.range(0, number, 1, number).mapInArrow(_Mapper(function, list(items)), columns)
     with watched(spark, number, on_progress):
         found = {row["id"]: row["result"] for row in rows.collect()}
     results: list[Any] = []
