@@ -24,6 +24,12 @@ static inline int16_t mq_get16(const uint8_t *p)
     return (int16_t)MQ_BIG16(v);
 }
 
+/* Ask for memory that will be written to soon. */
+static inline void mq_prefetch(const uint8_t *p)
+{
+    __builtin_prefetch(p, 1);
+}
+
 static inline int32_t mq_get32(const uint8_t *p)
 {
     uint32_t v;

@@ -16,6 +16,7 @@ cdef extern from "stdint.h" nogil:
 
 cdef extern from "bytes.h" nogil:
     int16_t mq_get16(const uint8_t*)
+    void mq_prefetch(const uint8_t*)
     int32_t mq_get32(const uint8_t*)
     int64_t mq_get64(const uint8_t*)
     void mq_put16(uint8_t*, int32_t)

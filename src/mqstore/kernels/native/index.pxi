@@ -8,6 +8,8 @@ cdef enum:
     KEY_SIZE = 20
     # What an entry's time may lack, because it counts whole seconds.
     TRUNCATED_MS = 999
+    # How many keys ahead a slot is asked for.
+    AHEAD = 16
 
 
 cdef struct IndexFile:
@@ -66,10 +68,14 @@ cdef inline int32_t seconds_since(int64_t begin_ms, int64_t time_ms) noexcept no
     return <int32_t> min((time_ms - begin_ms) // 1000, <int64_t> INT_MAX)
 
 
+cdef inline uint8_t* slot_of(IndexFile* file, int32_t key_hash) noexcept nogil:
+    return file.base + HEADER_SIZE + SLOT_SIZE * <int64_t> (<uint32_t> key_hash % <uint32_t> file.hash_slots)
+
+
 cdef inline void put_key(IndexFile* file, int32_t key_hash, int64_t physical_offset, int64_t time_ms) noexcept nogil:
     """File one key; there must be room for it."""
     cdef int32_t number = file.index_count
-    cdef uint8_t* slot = file.base + HEADER_SIZE + SLOT_SIZE * (key_hash % file.hash_slots)
+    cdef uint8_t* slot = slot_of(file, key_hash)
     cdef uint8_t* entry = file.entries + ENTRY_SIZE * <int64_t> number
     cdef int32_t previous = mq_get32(slot)
     if previous <= 0 or previous >= number:
@@ -265,10 +271,15 @@ cdef bint has_negative_hash(const uint8_t* keys, int64_t first, int64_t count) n
 
 
 cdef int64_t file_keys(IndexFile* file, const uint8_t* keys, int64_t first, int64_t count) noexcept nogil:
-    """File taken keys; the number of the one that found the file full, or ``count``."""
+    """File taken keys; the number of the one that found the file full, or ``count``.
+
+    Slots are met in no order, and all of them are more than a cache holds: each is asked for some keys ahead.
+    """
     cdef const uint8_t* key
     while first < count and file.index_count < file.max_entries:
         key = keys + KEY_SIZE * first
+        if first + AHEAD < count:
+            mq_prefetch(slot_of(file, mq_get32(key + KEY_SIZE * AHEAD) & INT_MAX))
         put_key(file, mq_get32(key) & INT_MAX, mq_get64(key + 4), mq_get64(key + 12))
         first += 1
     return first

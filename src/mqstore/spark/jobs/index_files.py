@@ -123,12 +123,13 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile:
         file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(plan.start)
         count, offset = max(1, plan.start.index_count), 0
         for keys in read_keys(plan.keys):
-            count += len(keys) // KEY_SIZE
+            begun, count = layout.entry_position(count, slots), count + len(keys) // KEY_SIZE
             # A mapped page that the device cannot store would end the process.
             file.reserve(layout.entry_position(count, slots))
             offset = _check(plan, keys, offset)
             kernels.index_put_keys(file.buffer, slots, entries, keys, 0)
             file.let_go(layout.entry_position(0, slots), layout.entry_position(count, slots))
+            file.begin_sync(begun, layout.entry_position(count, slots))
         file.sync()
     finally:
         file.close()
