@@ -67,6 +67,7 @@ def test_iceberg(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     catalog = {
         "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": (tmp_path / "warehouse").as_uri(),
+        "name": "prod",
     }  # fmt: skip
     arguments: dict[str, Any] = {
         "columns": COLUMNS, "table_format": "iceberg", "job_id": "one", "table": "lake.messages", "catalog": catalog,
@@ -74,10 +75,10 @@ def test_iceberg(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     finish = exporting._finish
     monkeypatch.setattr(exporting, "_finish", lambda *_: (_ for _ in ()).throw(ConnectionError))
     with pytest.raises(ConnectionError):  # behind the commit
-        export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "a lake, ü", **arguments)
     monkeypatch.setattr(exporting, "_finish", finish)
-    export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
-    found = load_catalog("mqstore", **catalog).load_table("lake.messages")
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "a lake, ü", **arguments)
+    found = load_catalog("prod", **{key: catalog[key] for key in catalog if key != "name"}).load_table("lake.messages")
     assert len(found.metadata.snapshots) == 1
     assert plain(found.scan().to_arrow().to_pylist()) == plain(expected_messages(golden, "basic"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -143,3 +144,16 @@ def fake_java(home: Path, script: str) -> Path:
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
     return java
+
+
+def test_an_interrupt_waits_until_java_is_there() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    reached = False
+    with pytest.raises(KeyboardInterrupt), runtime.interrupts_later():
+        os.kill(os.getpid(), signal.SIGINT)
+        reached = True
+    assert reached
+    with runtime.interrupts_later():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark does once it is there, with a handler of its own
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, before)

@@ -218,5 +218,17 @@ def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch
     assert run("audit", tmp_path / "built")["wrong_units"] == 0
     for ways in (["--in-place", "--output", tmp_path / "x"], [], ["--in-place", "--salvage"]):
         run("rebuild", behind, *ways, "--master", "local[2]", code=2)
+    log_file = behind / "commitlog" / ("0" * 20)
+    kept = log_file.read_bytes()
+    for command in ("stats", "lag"):
+        run(command, behind, "--report", log_file, code=2)
+        run(command, behind, "--report", behind / "report.html", code=2)
+    assert log_file.read_bytes() == kept
+    run("export", behind, "--output", log_file / "out", code=2)
+    (tmp_path / "file").write_bytes(b"")
+    run("export", behind, "--output", tmp_path / "file" / "out", code=1)
+    for table, kind in ((tmp_path / "none", "parquet"), (tmp_path / "file", "parquet"), (tmp_path / "file", "foo")):
+        run("load", table, "--from", kind, "--output", tmp_path / "loaded", code=2)
+    assert not (tmp_path / "loaded").exists()
     text = CliRunner().invoke(app.build_app(), ["stats", str(behind), "--master", "local[2]"])
     assert "90 messages" in text.stdout

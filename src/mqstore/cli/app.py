@@ -120,6 +120,12 @@ def _common(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Tell on standard error what is being done."),
 ) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
+    # What goes wrong on the way to Java is told by whoever has asked: an interrupt not with all its places as well.
+    logging.getLogger().addFilter(_is_no_bridge)
+
+
+def _is_no_bridge(record: logging.LogRecord) -> bool:
+    return "py4j" not in os.path.split(os.path.dirname(record.pathname))
 
 
 def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]:
@@ -134,8 +140,10 @@ def _guarded(run: Callable[..., int], exit_on_error: int) -> Callable[..., None]
             _silence_stdout()
             code = 0
         except OSError as error:  # of the output: errors of stores have been told above
-            _silence_stdout()
-            TextOutput().error(errors.from_os_error(error, "write the output", "standard output"))
+            if error.filename is None:
+                _silence_stdout()
+            path = "standard output" if error.filename is None else os.fsdecode(error.filename)
+            TextOutput().error(errors.from_os_error(error, "write the output", path))
             code = exit_on_error
         except KeyboardInterrupt:
             sys.stderr.write("interrupted\n")

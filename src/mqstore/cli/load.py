@@ -33,12 +33,14 @@ def run(
     in the order of their times; the same table and store time give the same bytes.
     """
     from mqstore import spark as mqspark
+    from mqstore.spark.telling import refusing
 
     options = dict(_option(one) for one in option or ())
     stored_ms = None if stored is None else parse_time(stored, 0)
     session = mqspark.session(check_master(master), "mqstore load")
     try:
-        frame = session.read.format(table_format).options(**options).load(table)
+        with refusing("Spark cannot read the table"):
+            frame = session.read.format(table_format).options(**options).load(table)
         with step_bar("loading") as on_progress:
             result = mqspark.jobs.load(
                 session, frame, output.absolute(), store_timestamp_ms=stored_ms, on_progress=on_progress

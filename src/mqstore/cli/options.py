@@ -62,7 +62,9 @@ def standard_input() -> BinaryIO:
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[#T ](\d\d:\d\d:\d\d)(?:[:.](\d{1,3}))?)?Z?")
 
 
-_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[\d+, *\d+, *\d+\]|yarn|(spark|k8s|mesos|sc)://.+")
+_MASTER = re.compile(
+    r"local(\[([1-9]\d*|\*)(, *[1-9]\d*)?\])?|local-cluster\[[1-9]\d*, *[1-9]\d*, *\d+\]|yarn|(spark|k8s|mesos|sc)://.+"
+)
 
 
 def check_master(master: str) -> str:

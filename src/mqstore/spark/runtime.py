@@ -12,10 +12,14 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,13 +110,39 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
     for name, value in _settings(conf).items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with interrupts_later():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise SparkUnavailableError(
             f"Spark did not start: {error}",
             path=os.environ["JAVA_HOME"],
             hint="what Java printed above says why; a JAVA_HOME of your own is taken if its java is 17 or newer",
         ) from error
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Let an interrupt (Ctrl-C) wait until the block is over, or until somebody else takes interrupts.
+
+    A Java that was begun and nobody has spoken to yet would stay for ever. Spark takes interrupts itself as soon as it
+    is there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before)
+        if came:
+            raise KeyboardInterrupt
 
 
 def _remote_session(url: str, app_name: str, conf: dict[str, object]) -> SparkSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,15 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
     if len(set(names)) < len(names):
         raise UsageError("option brokerName gives two stores the same name", found=",".join(names))
     return [StoreRef(str(path), name) for path, name in zip(paths, names, strict=True)]
+
+
+def check_outside(stores: Iterable[StoreRef], target: Path, what: str) -> None:
+    """Raise UsageError when ``target``, where ``what`` is to be written, lies in one of the stores."""
+    for root in (as_path(store.path) for store in stores):
+        if isinstance(target, RemotePath) or isinstance(root, RemotePath):
+            continue
+        if target.resolve().is_relative_to(root.resolve()):
+            raise UsageError(f"the {what} lies in the store", path=target, hint="give a place of its own")
 
 
 def _expand(text: str) -> list[tuple[Path, str]]:

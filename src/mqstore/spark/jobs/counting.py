@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mqstore import errors
 from mqstore.spark.jobs.tasks import Clock, run_tasks
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.stores import find_stores
+from mqstore.spark.stores import check_outside, find_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ def stats(
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
-        UsageError: an option that cannot be meant.
+        UsageError: an option that cannot be meant; ``report`` lies in a store.
         MqstoreError: what reading the stores raises.
     """
     from mqstore.spark.messages import MessagesView
@@ -151,17 +151,21 @@ def stats(
     parsed = ReadOptions.parse({**(options or {}), "paths": paths})
     if parsed.view != "messages":
         raise errors.UsageError("only messages are counted", found=f"view {parsed.view}")
-    parts = MessagesView(find_stores(parsed), parsed, _COLUMNS).plan()
+    stores = find_stores(parsed)
+    page = None if report is None else Path(report).absolute()
+    if page is not None:
+        check_outside(stores, page, "report")
+    parts = MessagesView(stores, parsed, _COLUMNS).plan()
     clock.note("plan")
     total = _Counts()
     for one in run_tasks(spark, functools.partial(_count_part, parsed), parts, on_progress):
         total.add(one)
     clock.note("count")
-    result = _result(total, clock, None if report is None else Path(report).absolute())
-    if result.report is not None:
+    result = _result(total, clock, page)
+    if page is not None:
         from mqstore.spark.jobs.report import write_stats
 
-        write_stats(result, [str(path) for path in sources], result.report)
+        write_stats(result, [str(path) for path in sources], page)
     return result
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
-from mqstore.files.remote import RemotePath, as_path
+from mqstore.files.remote import as_path
 from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.option_values import check_job_id
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.stores import find_stores
+from mqstore.spark.stores import check_outside, find_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,8 @@ def export(
         table_format: ``parquet``; or ``delta``, then ``output`` is a Delta table that the files are committed to; or
             ``iceberg``.
         table: name of the Iceberg table, as ``lake.messages``. Its files hold the topic as well.
-        catalog: properties of the Iceberg catalog, as pyiceberg takes them: ``{"type": "rest", "uri": …}``.
+        catalog: properties of the Iceberg catalog, as pyiceberg takes them: ``{"type": "rest", "uri": …}``. ``name``
+            among them is the catalog's; left out, it is pyiceberg's default one.
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
@@ -208,12 +209,7 @@ def _parts(job: _Job) -> list[list[Piece]]:
     from mqstore.spark.messages import MessagesView
 
     stores = find_stores(job.options)
-    where = as_path(job.output)
-    for root in (as_path(store.path) for store in stores):
-        if isinstance(where, RemotePath) or isinstance(root, RemotePath):
-            continue
-        if where.resolve().is_relative_to(root.resolve()):
-            raise errors.UsageError("the output lies in the store", path=where, hint="give a directory of its own")
+    check_outside(stores, as_path(job.output), "output")
     return MessagesView(stores, job.options, list(job.columns)).plan()
 
 

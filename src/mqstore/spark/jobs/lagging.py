@@ -22,7 +22,7 @@ from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
-from mqstore.spark.stores import StoreRef
+from mqstore.spark.stores import StoreRef, check_outside
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
@@ -117,6 +117,7 @@ def lag(
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
+        UsageError: ``report`` lies in a store.
         MqstoreError: what reading the stores raises. Damage among the messages that wait is passed over with a warning
             in the task's log: they are counted as waiting, and not in an hour.
     """
@@ -125,7 +126,10 @@ def lag(
     options = ReadOptions.parse({"paths": json.dumps([os.fspath(path) for path in sources])})
     rows: list[LagRow] = []
     known = KnownQueues(options)
+    page = None if report is None else Path(report).absolute()
     try:
+        if page is not None:
+            check_outside(known.stores, page, "report")
         for store in known.stores:
             rows += _rows(store, group, topic)
         found = known.ranges()
@@ -137,12 +141,12 @@ def lag(
     clock.note("plan")
     counted = run_tasks(spark, task, splits, on_progress)
     clock.note("count")
-    result = _result(rows, counted, clock, None if report is None else Path(report).absolute())
+    result = _result(rows, counted, clock, page)
     result = replace(result, rows=_with_missing_times(known.stores, result.rows))
-    if result.report is not None:
+    if page is not None:
         from mqstore.spark.jobs.report import write_lag
 
-        write_lag(result, [str(path) for path in sources], result.report)
+        write_lag(result, [str(path) for path in sources], page)
     return result
 
 

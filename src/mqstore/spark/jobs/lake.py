@@ -76,12 +76,13 @@ def commit_iceberg(
 ) -> None:
     """Add files to an Iceberg table, which is made if there is none.
 
+    The catalog has the name that its properties say, or else pyiceberg's own: a catalog of SQL keeps its tables by it.
     The snapshot carries the job's id; a job that has a snapshot is not committed again.
     """
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
 
-    known = load_catalog("mqstore", **catalog)
+    known = load_catalog(catalog.get("name"), **{key: catalog[key] for key in catalog if key != "name"})
     try:
         found = known.load_table(table)
     except NoSuchTableError:
@@ -92,7 +93,8 @@ def commit_iceberg(
     snapshots = found.metadata.snapshots
     if any(one.summary is not None and one.summary.get(_JOB) == job_id for one in snapshots):
         return
-    root = output.url if isinstance(output, RemotePath) else output.as_uri()
+    # Neither pyiceberg nor Hadoop take escapes for what they stand for.
+    root = output.url if isinstance(output, RemotePath) else f"file://{output}"
     paths = [f"{root}/{file.path}" for file in files]
     if paths:
         found.add_files(paths, snapshot_properties={_JOB: job_id})

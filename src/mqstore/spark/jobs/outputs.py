@@ -76,11 +76,17 @@ def remove_file(path: Path) -> None:
 
 
 def names(directory: Path) -> list[str]:
-    """What lies directly below ``directory``, in order; none when there is no such directory."""
+    """What lies directly below ``directory``, in order; none when there is no such directory.
+
+    Raises:
+        StoreIOError: it could not be looked into.
+    """
     try:
         return sorted(path.name for path in directory.iterdir())
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise errors.from_os_error(error, "list the directory", directory) from error
 
 
 def open_sink(path: Path) -> Any:
