@@ -148,10 +148,15 @@ def fake_java(home: Path, script: str) -> Path:
 
 def test_an_interrupt_waits_until_java_is_there() -> None:
     before = signal.getsignal(signal.SIGINT)
-    reached = False
-    with pytest.raises(KeyboardInterrupt), runtime.interrupts_later():
-        os.kill(os.getpid(), signal.SIGINT)
-        reached = True
+    reached = []
+
+    def start() -> None:
+        with runtime.interrupts_later():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("the end")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
     assert reached
     with runtime.interrupts_later():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark does once it is there, with a handler of its own
