@@ -199,6 +199,38 @@ def test_compacting_waits_for_an_export_that_was_broken_off(tmp_path: Path, monk
     assert sorted(found["body"].to_pylist()) == sorted([b"%d" % number for number in range(20)] * 2)
 
 
+@pytest.mark.parametrize("dies_in", ["move", "_commit", "_finish"])
+def test_an_export_without_a_name_goes_on_when_the_store_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    """A scheduler starts it again, and the broker has gone on meanwhile."""
+    bodies = [b"%d" % number for number in range(20)]
+    store, output = fill(tmp_path / "store", bodies), tmp_path / "out"
+    given: dict[str, Any] = {"target_file_bytes": 1, "options": {"splitBytes": "1000"}}
+    moves, move = itertools.count(), outputs.move
+
+    def dies(*arguments: Any) -> None:
+        if dies_in != "move" or next(moves) == 1:
+            raise KeyboardInterrupt
+        move(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs if dies_in == "move" else exporting, dies_in, dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(NO_SPARK, store, output, **given)
+    with mqstore.open(store) as opened:
+        opened.put_batch([Message("orders", b"later", queue_id=0)])
+    with pytest.raises(mqstore.UsageError, match="other arguments that was broken off") as caught:
+        export(NO_SPARK, store, output, **given, partition_by="date")
+    assert ".partial" in str(caught.value)
+    assert export(NO_SPARK, store, output, **given).rows == 20
+    found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
+    assert sorted(found["body"].to_pylist()) == sorted(bodies)
+    assert [path.suffix for path in (output / "_mqstore").iterdir()] == [".json"]
+    with pytest.raises(mqstore.UsageError, match="holds another export"):
+        export(NO_SPARK, store, output, **given)
+
+
 @pytest.mark.parametrize("compression", exporting.CODECS)
 def test_files_of_every_codec_are_compacted(tmp_path: Path, compression: str) -> None:
     store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])

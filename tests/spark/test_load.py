@@ -183,6 +183,9 @@ def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
         ),
         ("'a' AS topic, 'b' AS body, -1 AS queueId", "queue_id is out of range"),
         ("'a' AS topic, 'b' AS body, 0L AS storeTimestamp", "storeTimestamp is out of range"),
+        ("'a' AS topic, 'b' AS body, 'c' AS body", "a column is there twice"),
+        ("'a' AS topic, 'b' AS body, 'abc' AS queueId", "a value of the table cannot be meant"),
+        ("'a' AS topic, 'b' AS body, 8589934593L AS queueId", "a value of the table cannot be meant"),
     ],
 )
 def test_refused(spark: SparkSession, tmp_path: Path, columns: str, complaint: str) -> None:

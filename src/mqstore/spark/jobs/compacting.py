@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.remote import RemotePath, as_path
-from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES, STATE_DIRECTORY
+from mqstore.spark.jobs.exporting import (
+    DEFAULT_TARGET_FILE_BYTES,
+    STATE_DIRECTORY,
+    give_up_hint,
+    unfinished_plans,
+)
 from mqstore.spark.jobs.tasks import Progress, run_tasks
 
 if TYPE_CHECKING:
@@ -117,15 +122,12 @@ def _checked(root: Path, target_file_bytes: int) -> Path:
         raise errors.UsageError("nothing was exported to this directory", path=root)
     if (root / "_delta_log").exists():
         raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
-    for plan in sorted((root / STATE_DIRECTORY).glob("*.partial/plan.json")):
-        job_id = plan.parent.name.removesuffix(".partial")
-        if plan.parent.with_name(f"{job_id}.json").exists():
-            continue  # killed at its very end
+    for plan in unfinished_plans(root):
         raise errors.UsageError(
             "an export to this directory is not finished, and must find its files as they are",
-            path=plan.parent, found=f"job {job_id}",
-            hint=f"start it again; or give it up: remove this and every {job_id}-*.parquet below {root}",
-        )  # fmt: skip
+            path=plan.parent,
+            hint=give_up_hint(plan, root),
+        )
     return root
 
 

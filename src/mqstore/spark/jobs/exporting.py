@@ -119,8 +119,9 @@ def export(
         spark: the session; its workers must see ``source`` and ``output`` under the same paths.
         source: a store, a glob, or several.
         output: a directory, new or with earlier exports.
-        job_id: names the job: letters, digits, ``. _ -``. None makes one from the stores, the bytes they hold now and
-            the options, so that only the very same export is taken for a repetition.
+        job_id: names the job: letters, digits, ``. _ -``. None goes on with the job of these arguments that was broken
+            off, or makes a name from the stores, the bytes they hold now and the arguments, so that only the very same
+            export is taken for a repetition.
         options: options of the source ``rocketmq`` that choose messages, such as ``{"subscribe": "orders"}``.
         columns: columns of the view ``messages``; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
@@ -214,9 +215,13 @@ def _parts(job: _Job) -> list[list[Piece]]:
 
 
 def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
-    """The job under the name given, or one that is made from all that makes it differ from another."""
+    """The job under the name given, or one that is made from all that makes it differ from another.
+
+    Without a name, a job that was broken off goes on, also when the stores have grown since.
+    """
+    unfinished = _unfinished(job) if job_id is None else None
     made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
-    name = job_id if job_id is not None else made
+    name = job_id or unfinished or made
     check_job_id(name)
     output = as_path(job.output)
     if job_id is None and (others := _other_jobs(output, name)):
@@ -227,6 +232,39 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
             hint="give a new directory; or a job_id of its own, to add messages that are not there yet",
         )
     return dataclasses.replace(job, job_id=name)
+
+
+def _unfinished(job: _Job) -> str | None:
+    """Name of the export to the same directory that was broken off, if it was asked for the same.
+
+    Raises:
+        UsageError: it was asked for something else. Some of its files may be in their places.
+    """
+    for plan in unfinished_plans(as_path(job.output)):
+        noted = json.loads(plan.read_bytes())["job"]
+        if {name: noted.get(name) for name in job.asked} == job.asked:
+            return str(noted["job_id"])
+        raise errors.UsageError(
+            "the output holds an export with other arguments that was broken off",
+            path=plan.parent,
+            found=f"job {noted['job_id']}",
+            hint=give_up_hint(plan, as_path(job.output)),
+        )
+    return None
+
+
+def unfinished_plans(output: Path) -> list[Path]:
+    """The plans of the exports to ``output`` that were begun and not finished."""
+    state = output / STATE_DIRECTORY
+    names = [one.removesuffix(".partial") for one in outputs.names(state) if one.endswith(".partial")]
+    plans = [state / f"{name}.partial" / "plan.json" for name in names if not (state / f"{name}.json").exists()]
+    return [plan for plan in plans if plan.exists()]
+
+
+def give_up_hint(plan: Path, output: Path) -> str:
+    """What to do about an export that is not finished."""
+    files = f"{plan.parent.name.removesuffix('.partial')}-*.parquet"
+    return f"start it again as it was; or give it up: remove {plan.parent} and every {files} below {output}"
 
 
 def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:

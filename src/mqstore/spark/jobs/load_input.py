@@ -55,6 +55,8 @@ def check_columns(schema: StructType, names: Sequence[str] = NAMES) -> dict[str,
             meant.
     """
     known = {field.name: field.dataType for field in schema}
+    if len(known) < len(schema):
+        raise UsageError("a column is there twice", found=", ".join(field.name for field in schema))
     for name in known:
         if name not in names:
             raise UsageError(f"a message has no column {name}", expected=", ".join(names), hint=_other_name(name))

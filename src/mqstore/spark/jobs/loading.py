@@ -30,6 +30,7 @@ from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
+from mqstore.spark.telling import refusing
 from mqstore.store.arguments import check_store_path
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
@@ -108,11 +109,12 @@ def load(
     clock = Clock()
     target = check_store_path(output).absolute()
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
-    rows = load_input.in_order(frame, stored_ms)
+    with refusing("Spark cannot take the table"):
+        rows = load_input.in_order(frame, stored_ms)
     with Stage(target) as stage:
         new = _new_store(stage, config or StoreConfig())
         spool = new.scratch / "sorted"
-        with watched(spark, None, on_progress):
+        with watched(spark, None, on_progress), refusing("a value of the table cannot be meant"):
             rows.write.options(**_SMALL_PAGES).parquet(str(spool))
         clock.note("sort")
         measured = _measure(spark, new, spool, on_progress)
