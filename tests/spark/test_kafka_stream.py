@@ -15,6 +15,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
+from mqstore.spark.kafka_options import KafkaReadOptions
+from mqstore.spark.kafka_source import StreamReader
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -131,6 +134,33 @@ def test_retention_under_a_query(spark: SparkSession, golden_kafka: Path, growin
     grow(golden_kafka, growing, 0, name="other-0")
     with pytest.raises(Exception, match="is gone"):
         run(spark, growing, tmp_path)
+
+
+def test_what_comes_back_is_not_read_again(golden_kafka: Path, growing: Path, tmp_path: Path) -> None:
+    grow(golden_kafka, growing, 0, 470)
+    grow(golden_kafka, growing, 0, name="other-0")
+    for limit in ({}, {"maxOffsetsPerTrigger": "1000"}):
+
+        def reader(**options: str) -> StreamReader:
+            texts = {"path": str(growing), "startingOffsets": "earliest", "failOnDataLoss": "false", **options}
+            return StreamReader(KafkaReadOptions.parse(texts, streaming=True), ["offset"])
+
+        one = reader(**limit)
+        start = one.initialOffset()
+        for _ in range(3):
+            start = one.latestOffset(start, one.getDefaultReadLimit())
+        assert start == {"other": {"0": 470}, "plain": {"0": 939}}
+        (growing / "plain-0").rename(tmp_path / "away")
+        assert one.latestOffset(start, one.getDefaultReadLimit()) == start
+        assert one.partitions(start, start) == []
+        one.prepareForTriggerAvailableNow()
+        shutil.copytree(tmp_path / "away", growing / "plain-0")
+        assert one.latestOffset(start, one.getDefaultReadLimit()) == start
+        shutil.rmtree(tmp_path / "away")
+        one.stop()
+        narrow = reader(failOnDataLoss="true", subscribe="other", **limit)
+        assert narrow.latestOffset(start, narrow.getDefaultReadLimit()) == start
+        narrow.stop()
 
 
 DRIVER = """

@@ -184,3 +184,18 @@ def test_a_local_copy_is_no_different(golden: Path, tmp_path: Path) -> None:
     view = MessagesView(find_stores(parsed), parsed, ["physicalOffset"])
     found = [row["physicalOffset"] for row in table_of(view)]
     assert found == [row["physicalOffset"] for row in expected_messages(golden, "broker")]
+
+
+def test_a_view_follows_a_copy_that_grows(bucket: str, tmp_path: Path) -> None:
+    copy = as_path(bucket.format("stores/growing"))
+    for count in (10, 30, 50):
+        with mqstore.open(tmp_path / "store", mapped_file_size_commit_log=1 << 16) as store:
+            while sum(one.count for one in store.queues()) < count:
+                store.put(mqstore.Message("t", b"x" * 100, queue_id=0))
+                store.wait_dispatched()
+        upload(tmp_path / "store", copy)
+        if count == 10:
+            view = StoreView(copy)
+        assert view.queues()[0].count == count
+        assert len(list(view.scan())) == count
+    view.close()

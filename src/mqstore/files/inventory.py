@@ -22,7 +22,9 @@ from mqstore.files.remote import RemotePath
 
 NAME_DIGITS = 20
 _MAX_START = (1 << 63) - 1
-_GONE = -1
+
+Identity = tuple[int, int]
+"""Device and number of a file; of an object, when it was written and its size."""
 
 
 class ProblemKind(enum.Enum):
@@ -55,11 +57,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file: its start offset in the queue, its path and its length on disk in bytes."""
+    """One file: its start offset in the queue, its path and its length on disk in bytes.
+
+    ``identity`` tells the file from another that is given its name later, where whoever lists is to know that.
+    """
 
     start: int
     path: Path
     length: int
+    identity: Identity | None = None
 
 
 @dataclass
@@ -95,6 +101,11 @@ class Inventory:
         entry = self.entries[index]
         return entry if offset < entry.start + self.size_bytes else None
 
+    def has_others_than(self, before: Inventory) -> bool:
+        """Whether other files have come to bear names that were there ``before``: what was learnt of them is void."""
+        known = {entry.start: entry.identity for entry in before.entries}
+        return any(known.get(entry.start, entry.identity) != entry.identity for entry in self.entries)
+
 
 def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -> Inventory:
     """List the files of all ``directories``.
@@ -110,18 +121,29 @@ def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -
     entries: list[FileEntry] = []
     problems: list[Problem] = []
     for directory in directories:
-        for path, length in _list_files(directory):
+        for path, length, identity in _list_files(directory):
             if not _is_start_offset(path.name):
                 if length is not None:
                     problems.append(Problem(ProblemKind.FOREIGN, path, expected="20 digits", found=path.name))
             elif length is None:
                 problems.append(Problem(ProblemKind.NOT_A_FILE, path, expected="a regular file"))
             else:
-                entries.append(FileEntry(int(path.name), path, length))
+                entries.append(FileEntry(int(path.name), path, length, identity))
     entries.sort(key=lambda entry: entry.start)
     size = size_bytes if size_bytes is not None else infer_size(entries)
     problems.extend(_find_problems(entries, size))
     return Inventory(entries, size, problems)
+
+
+def identity_of(path: Path) -> Identity | None:
+    """What tells the file from the next of its name; None of an object, or where nothing is."""
+    if isinstance(path, RemotePath):
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def infer_size(entries: list[FileEntry]) -> int:
@@ -137,30 +159,34 @@ def _is_start_offset(name: str) -> bool:
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit() and int(name) <= _MAX_START
 
 
-def _list_files(directory: Path) -> list[tuple[Path, int | None]]:
-    """Everything in ``directory`` with its length; None is the length of what is no regular file."""
+_Listed = tuple[Path, int | None, Identity | None]
+
+
+def _list_files(directory: Path) -> list[_Listed]:
+    """Everything in ``directory`` with length and identity; None is the length of what is no regular file."""
     try:
         if isinstance(directory, RemotePath):
             return list(directory.listing())
         with os.scandir(directory) as scan:
             names = [item.name for item in scan]
-        return [(directory / name, length) for name in names if (length := _length(directory / name)) != _GONE]
+        return [found for name in names if (found := _look_at(directory / name)) is not None]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise errors.from_os_error(error, "list directory", directory) from error
 
 
-def _length(path: Path) -> int | None:
+def _look_at(path: Path) -> _Listed | None:
     try:
         status = os.stat(path)
     except OSError:
         try:
             os.lstat(path)
         except FileNotFoundError:
-            return _GONE  # removed since it was listed
-        return None  # a link that leads nowhere
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+            return None  # removed since it was listed
+        return path, None, None  # a link that leads nowhere
+    length = status.st_size if stat.S_ISREG(status.st_mode) else None
+    return path, length, (status.st_dev, status.st_ino)
 
 
 def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from mqstore import errors
 from mqstore.files import durable
+from mqstore.files.inventory import FileEntry, Identity
 from mqstore.files.mapped_file import MappedFile
 from mqstore.files.remote import RemoteFiles, RemotePath
 
@@ -46,6 +47,12 @@ class _Slot:
 
     fd: int
     users: int = 0
+
+    @property
+    def identity(self) -> Identity:
+        """As in a list of files. A file that is open keeps its number, and no other gets that."""
+        status = os.fstat(self.fd)
+        return status.st_dev, status.st_ino
 
 
 class FilePool:
@@ -200,6 +207,22 @@ class FilePool:
             slot = self._open.pop(path, None)
             if slot is not None:
                 self._retire(slot)
+
+    def note_listed(self, entries: Iterable[FileEntry]) -> None:
+        """Let go of the files that are no longer those of their names, by a list that was made just now.
+
+        A rebuild in place, or a copy that is made again, puts other files in their places.
+        """
+        for entry in entries:
+            if entry.identity is None:
+                continue
+            if isinstance(entry.path, RemotePath):
+                self._remote.note(entry.path, entry.identity)
+                continue
+            with self._lock:
+                slot = self._open.get(entry.path)
+                if slot is not None and slot.identity != entry.identity:
+                    self._retire(self._open.pop(entry.path))
 
     def close(self) -> None:
         """Close every file that is not in use, and the others when their user is done; nothing is opened any more."""

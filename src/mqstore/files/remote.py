@@ -96,17 +96,23 @@ class RemotePath(PosixPath):
         """Itself: a URL is never relative."""
         return self
 
-    def listing(self) -> list[tuple[RemotePath, int | None]]:
-        """What lies directly below, with lengths; None is that of a directory. Raises FileNotFoundError, OSError."""
+    def listing(self) -> list[tuple[RemotePath, int | None, tuple[int, int]]]:
+        """What lies directly below, with lengths and what tells an object from the next of its name.
+
+        None is the length of a directory. Raises FileNotFoundError, OSError.
+        """
         from pyarrow.fs import FileSelector
 
         system, inside = self._place
         found = system.get_file_info(FileSelector(inside))
-        return sorted((self / one.base_name, one.size if one.is_file else None) for one in found)
+        return sorted(
+            (self / one.base_name, one.size if one.is_file else None, (one.mtime_ns or 0, one.size or 0))
+            for one in found
+        )
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
         """What lies directly below."""
-        return (path for path, _ in self.listing())
+        return (path for path, _, _ in self.listing())
 
     def read_bytes(self) -> bytes:
         """The whole object."""
@@ -163,6 +169,7 @@ class RemoteFiles:
         self._lock = threading.Lock()
         self._files: OrderedDict[RemotePath, Any] = OrderedDict()
         self._blocks: OrderedDict[tuple[RemotePath, int], bytes] = OrderedDict()
+        self._listed: dict[RemotePath, tuple[int, int]] = {}
 
     def read(self, path: RemotePath, position: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes at ``position``; fewer only at the end of the object."""
@@ -211,8 +218,15 @@ class RemoteFiles:
             for block in [one for one in self._blocks if one[0] == path]:
                 del self._blocks[block]
 
+    def note(self, path: RemotePath, identity: tuple[int, int]) -> None:
+        """Read anew what is read of ``path`` if it is another object than when it was noted before."""
+        if self._listed.get(path, identity) != identity:
+            self.forget(path)
+        self._listed[path] = identity
+
     def close(self) -> None:
         """Let go of everything."""
         with self._lock:
+            self._listed.clear()
             self._files.clear()
             self._blocks.clear()

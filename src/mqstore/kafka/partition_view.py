@@ -235,6 +235,12 @@ class PartitionView:
     def _forget_listing(self) -> None:
         self._stamp = (-1, -1)
 
+    def forget(self) -> None:
+        """Close its files: the directory was removed."""
+        with self._guard:
+            self._keep({})
+            self._forget_listing()
+
     def _resumed(self, walk: Callable[[int], Iterator[tuple[BatchPlace, ItemT]]], start: int) -> Iterator[ItemT]:
         """The items of ``walk``, begun anew behind the last batch when a segment was removed or replaced meanwhile."""
         offset, tried = start, 0

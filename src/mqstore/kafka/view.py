@@ -112,7 +112,7 @@ class KafkaView:
                 kind = "a directory that is no partition's" if path in found.foreign else "a partition's that is none"
                 _log.warning("passing over %s: %s", kind, path)
         for where in [where for where in self._partitions if where not in found.partitions]:
-            del self._partitions[where]
+            self._partitions.pop(where).forget()  # or files that come back under these names were not seen
         for where, directory in found.partitions.items():
             if where not in self._partitions:
                 self._partitions[where] = PartitionView(

@@ -13,7 +13,7 @@ from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView
 from mqstore.spark.kafka_options import Bound, KafkaReadOptions, Partition
 from mqstore.spark.option_values import EARLIEST
-from mqstore.spark.stream_ends import lost, reachable, share_out
+from mqstore.spark.stream_ends import Losses, lost, reachable, share_out
 
 Offsets = dict[Partition, int]
 
@@ -169,7 +169,8 @@ def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaRe
     for key in end:
         partition = found.get(key)
         if partition is None:
-            _lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
+            if start.get(key, 0) < end[key]:
+                _lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
             continue
         first = partition.log_start_offset
         if key not in start:
@@ -184,27 +185,26 @@ def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaRe
 
 
 def next_offsets(
-    logs: KafkaLogs, start: Offsets, options: KafkaReadOptions, limit: int | None, ceiling: Offsets | None
+    logs: KafkaLogs, start: Offsets, losses: Losses, limit: int | None, ceiling: Offsets | None
 ) -> Offsets:
     """Where the batch ends that begins at ``start``.
 
     Args:
         logs: what there is.
         start: where the last batch ended.
-        options: what to do about lost data.
+        losses: what is to be done about lost data.
         limit: how many offsets the batch may have, shared in proportion to what waits in each partition.
         ceiling: an end that was fixed before, if the stream ends there.
     """
-    latest = reachable(
-        latest_offsets(logs), start, ceiling, lambda what, expected: _lost(what, expected, options), _name
-    )
+    losses.look_again()
+    latest = reachable(latest_offsets(logs), start, ceiling, losses.report, _name)
     if limit is None:
         return latest
     found = logs.partitions()
-    begins = {key: start.get(key, found[key].log_start_offset) for key in latest}
-    waiting = {key: max(0, latest[key] - begins[key]) for key in latest}
+    begins = {key: start.get(key, one.log_start_offset) for key, one in found.items() if key in latest}
+    waiting = {key: max(0, latest[key] - begin) for key, begin in begins.items()}
     shares = share_out(waiting, limit, turn=sum(begins.values()))
-    return {key: min(latest[key], begins[key] + shares[key]) for key in latest}
+    return latest | {key: min(latest[key], begin + shares[key]) for key, begin in begins.items()}
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

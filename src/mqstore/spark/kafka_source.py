@@ -23,6 +23,7 @@ from mqstore.spark.kafka_offsets import KafkaLogs, from_json, to_json
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
+from mqstore.spark.stream_ends import Losses
 from mqstore.spark.telling import telling
 from mqstore.spark.worker import settle
 
@@ -98,6 +99,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         super().__init__(options, columns)
         self._logs: KafkaLogs | None = None
         self._ceiling: kafka_offsets.Offsets | None = None
+        self._losses = Losses(options.fail_on_data_loss)
 
     @property
     def _open(self) -> KafkaLogs:
@@ -125,7 +127,11 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         """Where the batch ends that begins at ``start``."""
         with telling():
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return to_json(kafka_offsets.next_offsets(self._open, from_json(start), self.options, most, self._ceiling))
+            begins = from_json(start)
+            # Not asked for any more, and not lost: should they be asked for again, the stream goes on where it was.
+            left_out = {key: offset for key, offset in begins.items() if not self.options.wants(*key)}
+            asked = {key: offset for key, offset in begins.items() if key not in left_out}
+            return to_json(left_out | kafka_offsets.next_offsets(self._open, asked, self._losses, most, self._ceiling))
 
     def reportLatestOffset(self) -> StreamOffsets:  # noqa: N802
         """Where the partitions end now, for the query's progress."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from bisect import bisect_left
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.status import BoundaryType
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_states import old_queues, old_reader, while_queues_stay
 from mqstore.store.reading import offset_at_time
 from mqstore.store.time_search import store_time_of
 
@@ -78,16 +80,32 @@ class KnownQueues:
         """
         found: dict[Queue, Range] = {}
         for store, log, selection in zip(self.stores, self._logs, self._selections, strict=True):
-            log_end = _log_end(log)
-            for topic, queue_id in store.paths.list_queues():
-                if topic.startswith(LMQ_PREFIX) or not selection.wants_queue(topic, queue_id):
-                    continue
-                queue = Queue(topic, store.broker_name, queue_id)
-                reader = self._reader(store, queue)
-                end = reader.find_end(log_end)
-                begin = reader.find_min(log.min_offset, end)
-                found[queue] = Range(store, log, reader, begin, end)
+            read = functools.partial(self._ranges_of, store, log, selection)
+            found |= while_queues_stay(store.paths, read)
         return dict(sorted(found.items()))
+
+    def leaves_out(self, queue: Queue) -> bool:
+        """Whether the queue is one of these stores' that the options do not ask for."""
+        stores = zip(self.stores, self._selections, strict=True)
+        wants = [one.wants_queue(queue.topic, queue.queue_id) for store, one in stores if store[1] == queue.broker_name]
+        return bool(wants) and not any(wants)
+
+    def _ranges_of(self, store: StoreRef, log: LogReader, selection: Selection) -> dict[Queue, Range]:
+        found: dict[Queue, Range] = {}
+        log_end = _log_end(log)
+        old = old_queues(store.paths)
+        listed = set(store.paths.list_queues()).union(() if old is None else old.list_queues())
+        for topic, queue_id in listed:
+            if topic.startswith(LMQ_PREFIX) or not selection.wants_queue(topic, queue_id):
+                continue
+            queue = Queue(topic, store.broker_name, queue_id)
+            reader = self._reader(store, queue)
+            end = reader.find_end(log_end)
+            before = old_reader(old, topic, queue_id, self._pool)
+            if before is not None and (old_end := before.find_end(log_end)) > end:
+                reader, end = before, old_end
+            found[queue] = Range(store, log, reader, reader.find_min(log.min_offset, end), end)
+        return found
 
     def _reader(self, store: StoreRef, queue: Queue) -> QueueReader:
         if queue not in self._readers:

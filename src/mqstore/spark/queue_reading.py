@@ -7,6 +7,7 @@ the number of queues, and a queue that is a small part of the log costs little m
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from typing import Any, Final
@@ -24,7 +25,9 @@ from mqstore.spark.stream_ends import HINT
 from mqstore.spark.tables import UNIT, Numbers, UnitRange
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
+from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_states import old_queues, old_reader, while_queues_stay
 
 _log = logging.getLogger(__name__)
 
@@ -52,27 +55,60 @@ def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
     """
     pool = FilePool()
     try:
-        yield from _SplitReader(split, policy, pool).chunks(_load_units(split, pool, policy))
+        wanted = while_queues_stay(split.store.paths, functools.partial(_load_units, split, pool, policy))
+        yield from _SplitReader(split, policy, pool).chunks(wanted)
     finally:
         pool.close()
 
 
 def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wanted:
+    old = old_queues(split.store.paths)
     parts = [np.empty(0, PLACE)]
     for number, one in enumerate(split.ranges):
-        reader = QueueReader(one.topic, one.queue_id, split.store.paths.queue(one.topic, one.queue_id), pool)
-        for first, stop, data in reader.stretches(one.begin, one.end):
-            if not data:
-                _lost(split, one, first, stop, policy)
-                continue
-            units = np.frombuffer(data, UNIT)
-            part = np.empty(len(units), PLACE)
-            part["begin"], part["size"] = units["physicalOffset"], units["storeSize"]
-            part["queue_offset"], part["range"] = np.arange(first, stop), number
+        for part in _units_of(split, one, _reader(split, one, old, pool), policy):
+            part["range"] = number
             parts.append(part)
     wanted: Wanted = np.concatenate(parts)
     parts.clear()  # so many bytes less beside the copy in order
     return wanted[np.argsort(wanted["begin"], kind="stable")]
+
+
+def _units_of(split: QueueSplit, one: UnitRange, reader: QueueReader, policy: SplitPolicy) -> list[Wanted]:
+    """What the units of a range say. Where it ends with units that nobody wrote, the queue is not what it was."""
+    parts: list[Wanted] = []
+    for first, stop, data in reader.stretches(one.begin, one.end):
+        if not data:
+            _lost(split, one, first, stop, policy)
+            continue
+        units = np.frombuffer(data, UNIT)
+        part = np.empty(len(units), PLACE)
+        part["begin"], part["size"] = units["physicalOffset"], units["storeSize"]
+        part["queue_offset"] = np.arange(first, stop)
+        parts.append(part)
+    first_lost = one.end
+    while parts:
+        part = parts.pop()
+        written = np.flatnonzero((part["begin"] != 0) | (part["size"] != 0))
+        count = int(written[-1]) + 1 if len(written) else 0
+        if count < len(part):
+            first_lost = int(part["queue_offset"][count])
+        if count:
+            parts.append(part[:count])
+            break
+    if first_lost < one.end:
+        _lost(split, one, first_lost, one.end, policy)
+    return parts
+
+
+def _reader(split: QueueSplit, one: UnitRange, old: StorePaths | None, pool: FilePool) -> QueueReader:
+    """The queue as it is, or as it was while a rebuild in place has not got as far again."""
+    reader = QueueReader(one.topic, one.queue_id, split.store.paths.queue(one.topic, one.queue_id), pool)
+    before = old_reader(old, one.topic, one.queue_id, pool)
+    if before is not None:
+        last, was = reader.unit(one.end - 1), before.unit(one.end - 1)
+        if (last is None or not last.is_written) and was is not None and was.is_written:
+            return before
+    return reader
 
 
 def _lost(split: QueueSplit, one: UnitRange, first: int, stop: int, policy: SplitPolicy) -> None:
@@ -92,6 +128,7 @@ class _SplitReader:
         self._split = split
         self._policy = policy
         self._pool = pool
+        self._again: dict[int, QueueReader] = {}
         self._log = LogReader(split.store.paths.commit_logs, pool=pool)
         self._queues = [(one.topic.encode("utf-8", "surrogateescape"), one.queue_id) for one in split.ranges]
 
@@ -179,11 +216,22 @@ class _SplitReader:
         """Where these units lead there is no sound record of their queues: an error, or warnings."""
         for begin, size, queue_offset, number, _ in damaged.tolist():
             one = self._split.ranges[number]
+            unit = self._looked_at_again(number).unit(queue_offset)
+            if unit is None or (unit.physical_offset, unit.size_bytes) != (begin, size):
+                _lost(self._split, one, queue_offset, queue_offset + 1, self._policy)
+                continue
             error = self._error_at(begin, size)
             if self._policy.on_corrupt_record is OnCorruptRecord.FAIL:
                 error.hint = "onCorruptRecord=skip passes over damage"
                 raise error
             _log.warning("passing over message %d of queue %s/%d: %s", queue_offset, one.topic, one.queue_id, error)
+
+    def _looked_at_again(self, number: int) -> QueueReader:
+        """The queue of a range, listed anew: another store may have taken the place of the one that was planned for."""
+        if number not in self._again:
+            old = old_queues(self._split.store.paths)
+            self._again[number] = _reader(self._split, self._split.ranges[number], old, self._pool)
+        return self._again[number]
 
     def _error_at(self, begin: int, size: int) -> errors.MqstoreError:
         entry = self._log.entry_at(begin)

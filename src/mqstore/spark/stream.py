@@ -24,6 +24,7 @@ from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import plan_queue_splits
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import SplitPolicy
+from mqstore.spark.stream_ends import Losses
 from mqstore.spark.stream_offsets import JsonOffsets, from_json, to_json
 from mqstore.spark.telling import telling
 from mqstore.spark.worker import settle
@@ -38,6 +39,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: KnownQueues | None = None
         self._ceiling: Offsets | None = None
         self._last_batch_s = float("-inf")
+        self._losses = Losses(options.fail_on_data_loss)
         self._joined: set[Queue] = set()
         self._discovered_s = float("-inf")
 
@@ -75,7 +77,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = from_json(start)
             limited = not isinstance(limit, ReadAllAvailable)
             found = self._discovered(begins)
-            ends = stream_offsets.next_offsets(found, begins, self.options, self._ceiling, limited)
+            # Not asked for any more, and not lost: should they be asked for again, the stream goes on where it was.
+            left_out = {queue: offset for queue, offset in begins.items() if self._queues.leaves_out(queue)}
+            asked = {queue: offset for queue, offset in begins.items() if queue not in left_out}
+            ends = left_out | stream_offsets.next_offsets(
+                found, asked, self.options, self._ceiling, self._losses, limited
+            )
             if limited and self._waits(stream_offsets.waiting_offsets(begins, ends)):
                 return start
             return to_json(ends)

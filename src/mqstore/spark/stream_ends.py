@@ -29,6 +29,25 @@ def lost(what: str, expected: str, fail_on_data_loss: bool) -> None:
     _log.warning("going on although data may have been lost: %s; expected %s", what, expected)
 
 
+class Losses:
+    """Tells of what has gone, once for as long as that lasts, or raises where the read shall not go on."""
+
+    def __init__(self, fail_on_data_loss: bool) -> None:
+        self._fail_on_data_loss = fail_on_data_loss
+        self._before: set[str] = set()
+        self._now: set[str] = set()
+
+    def look_again(self) -> None:
+        """What is not reported from now on until the next look is over."""
+        self._before, self._now = self._now, set()
+
+    def report(self, what: str, expected: str) -> None:
+        """As :func:`lost`."""
+        if what not in self._before:
+            lost(what, expected, self._fail_on_data_loss)
+        self._now.add(what)
+
+
 def reachable(
     latest: Mapping[KeyT, int],
     start: Mapping[KeyT, int],
@@ -37,6 +56,8 @@ def reachable(
     name: Callable[[KeyT], str],
 ) -> dict[KeyT, int]:
     """The furthest that a batch may end which begins at ``start``.
+
+    What has gone keeps the offset where it was left: should it come back, nothing of it is read a second time.
 
     Args:
         latest: where everything ends now.
@@ -51,10 +72,9 @@ def reachable(
     if ceiling is not None:
         ends = {key: min(end, ceiling[key]) for key, end in ends.items() if key in ceiling}
     for key, offset in start.items():
-        if key in ends and ends[key] < offset:
-            if ceiling is None or ceiling[key] >= offset:
-                report(f"{name(key)} ends at {ends[key]}", f"offset {offset}")
-            ends[key] = offset
+        if key in ends and ends[key] < offset and (ceiling is None or ceiling[key] >= offset):
+            report(f"{name(key)} ends at {ends[key]}", f"offset {offset}")
+        ends[key] = max(ends.get(key, offset), offset)
     return ends
 
 

@@ -12,7 +12,7 @@ from mqstore.spark.option_values import EARLIEST
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.queue_splits import estimated_bytes
-from mqstore.spark.stream_ends import lost, reachable, share_out
+from mqstore.spark.stream_ends import Losses, lost, reachable, share_out
 from mqstore.spark.tables import UNIT
 from mqstore.store.settings import Settings
 
@@ -94,32 +94,36 @@ def batch_start(found: Mapping[Queue, Range], start: Offsets, end: Offsets, opti
 
 
 def next_offsets(
-    found: Mapping[Queue, Range], start: Offsets, options: ReadOptions, ceiling: Offsets | None, limited: bool = True
+    found: Mapping[Queue, Range],
+    start: Offsets,
+    options: ReadOptions,
+    ceiling: Offsets | None,
+    losses: Losses,
+    limited: bool = True,
 ) -> Offsets:
     """Where the batch ends that begins at ``start``.
 
     Args:
         found: what there is.
         start: where the last batch ended.
-        options: the limits, and what to do about lost data.
+        options: the limits.
         ceiling: an end that was fixed before, if the stream ends there.
+        losses: what is to be done about lost data.
         limited: False to take all that there is.
     """
-
-    def report(what: str, expected: str) -> None:
-        lost(what, expected, options.fail_on_data_loss)
-
-    ends = reachable(latest_offsets(found), start, ceiling, report, str)
-    begins = {queue: min(max(start.get(queue, 0), found[queue].begin), end) for queue, end in ends.items()}
+    losses.look_again()
+    ends = reachable(latest_offsets(found), start, ceiling, losses.report, str)
+    here = {queue: end for queue, end in ends.items() if queue in found}
+    begins = {queue: min(max(start.get(queue, 0), found[queue].begin), end) for queue, end in here.items()}
     turn = sum(begins.values())
     if limited and options.max_offsets_per_trigger is not None:
-        waiting = {queue: end - begins[queue] for queue, end in ends.items()}
+        waiting = {queue: end - begins[queue] for queue, end in here.items()}
         shares = share_out(waiting, options.max_offsets_per_trigger, turn)
-        ends = {queue: begins[queue] + shares[queue] for queue in ends}
+        here = {queue: begins[queue] + shares[queue] for queue in here}
     if limited and options.max_bytes_per_trigger is not None:
-        ends = _within_bytes(found, begins, ends, options.max_bytes_per_trigger, turn)
+        here = _within_bytes(found, begins, here, options.max_bytes_per_trigger, turn)
     # An end never lies in front of where the last batch ended, whatever has gone since.
-    return {queue: max(end, start.get(queue, 0)) for queue, end in ends.items()}
+    return {queue: max(end, start.get(queue, 0)) for queue, end in (ends | here).items()}
 
 
 def waiting_offsets(start: Offsets, ends: Offsets) -> int:

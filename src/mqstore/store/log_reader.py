@@ -135,7 +135,10 @@ class LogReader:
     def refresh(self) -> None:
         """List the files anew."""
         with self._refreshing:  # or an older list could take the place of a newer one
-            self._inventory = take_inventory(self._directories, self._file_size)
+            known, self._inventory = self._inventory, take_inventory(self._directories, self._file_size)
+            self._pool.note_listed(self._inventory.entries)
+            if self._inventory.has_others_than(known):
+                self._known_end = self._blank_behind = None
 
     @property
     def min_offset(self) -> int:

@@ -43,6 +43,7 @@ class QueueExt:
         self.directory = directory
         self._pool = pool
         inventory = take_inventory([directory])
+        pool.note_listed(inventory.entries)
         self._size = inventory.size_bytes
         self._entries = [
             one for one in inventory.entries if 0 < one.length == self._size and one.start % self._size == 0

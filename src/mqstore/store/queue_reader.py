@@ -43,6 +43,7 @@ class QueueReader:
         """The queue's files, listed at first use."""
         if self._listed is None:
             self._listed = take_inventory([self.directory], self._file_size)
+            self._pool.note_listed(self._listed.entries)
         return self._listed
 
     def refresh(self) -> None:

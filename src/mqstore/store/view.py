@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mqstore import errors
+from mqstore.files.inventory import Identity, identity_of
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
@@ -82,7 +83,7 @@ class StoreView(StoreReader):
         self._check_open = lambda: None  # the pool tells as soon as a file is to be read
         self._given_geometry = index_geometry
         self.log = LogReader(self.paths.commit_logs, pool=self._pool)
-        self._index_files: dict[Path, IndexFileReader] = {}
+        self._index_files: dict[Path, tuple[Identity | None, IndexFileReader]] = {}
         self._from_log = from_log
         self._built: dict[tuple[str, int], MemoryQueue] | None = None
 
@@ -202,12 +203,13 @@ class StoreView(StoreReader):
         Raises:
             CorruptFileError: one of them is no index file: a query could then not tell "none" from "not looked at".
         """
-        paths = list_index_files(self.paths.index)
-        new = [path for path in paths if path not in self._index_files]
+        found = [(path, identity_of(path)) for path in list_index_files(self.paths.index)]
+        new = [one for one in found if one[0] not in self._index_files or self._index_files[one[0]][0] != one[1]]
         geometry = self._geometry() if new else None
-        for path in new:
-            self._index_files[path] = IndexFileReader(path, self._pool, geometry)
-        return [self._index_files[path] for path in paths]
+        for path, identity in new:
+            self._pool.forget(path)
+            self._index_files[path] = identity, IndexFileReader(path, self._pool, geometry)
+        return [self._index_files[path][1] for path, _ in found]
 
     def _geometry(self) -> Geometry | None:
         if self._given_geometry is not None:
