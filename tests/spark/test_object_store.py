@@ -28,6 +28,7 @@ from mqstore.spark.source import VIEWS
 from mqstore.spark.stores import find_stores
 from mqstore.store.view import StoreView
 from spark.support import expected_messages, rows_of, run_here
+from spark.test_queue_reading import SIZES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +190,7 @@ def test_a_local_copy_is_no_different(golden: Path, tmp_path: Path) -> None:
 def test_a_view_follows_a_copy_that_grows(bucket: str, tmp_path: Path) -> None:
     copy = as_path(bucket.format("stores/growing"))
     for count in (10, 30, 50):
-        with mqstore.open(tmp_path / "store", mapped_file_size_commit_log=1 << 16) as store:
+        with mqstore.open(tmp_path / "store", **SIZES) as store:
             while sum(one.count for one in store.queues()) < count:
                 store.put(mqstore.Message("t", b"x" * 100, queue_id=0))
                 store.wait_dispatched()

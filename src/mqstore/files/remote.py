@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Generator
 from pathlib import Path, PosixPath
@@ -31,6 +32,8 @@ _OWN: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.DOTALL)
 _BLOCK_BYTES: Final = 64 << 10
 _MOST_BLOCKS: Final = 256
 _MOST_FILES: Final = 64
+_SETTLED_NS: Final = 5_000_000_000
+"""How far clocks, and what is rounded, may be apart."""
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
@@ -219,10 +222,12 @@ class RemoteFiles:
                 del self._blocks[block]
 
     def note(self, path: RemotePath, identity: tuple[int, int]) -> None:
-        """Read anew what is read of ``path`` if it is another object than when it was noted before."""
+        """Read anew what is read of ``path`` if it may be another object than when it was noted before."""
         if self._listed.get(path, identity) != identity:
             self.forget(path)
-        self._listed[path] = identity
+        # Object stores tell whole seconds: what is as young as that may be followed by another of the same time.
+        is_settled = abs(time.time_ns() - identity[0]) > _SETTLED_NS
+        self._listed[path] = identity if is_settled else (-1, -1)
 
     def close(self) -> None:
         """Let go of everything."""
