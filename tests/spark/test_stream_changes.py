@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import mqstore
 from mqstore import Message
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
+from mqstore.spark import kafka_offsets
 from mqstore.spark.stream import StreamReader
 from mqstore.store import queue_states, rebuild
 from spark.test_queue_reading import SIZES, reader_of, rows_of_part
@@ -247,6 +248,19 @@ def test_units_that_nobody_wrote_inside_a_queue_are_damage(store: Path) -> None:
     with pytest.raises(mqstore.CorruptFileError, match="leads to no record"):
         Query(store).batch()
     assert Query(store, onCorruptRecord="skip").batch() == 399
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [None, [1], {"orders": {"0": 75}}, {"orders": {"a": {"zero": 5}}}, {"orders": {"a": {"0": -5}}},
+     {"orders": {"a": {"0": 5.5}}}, {"orders": {"a": {"0": "5"}}}, {"orders": {"a": {"0": True}}}],
+)  # fmt: skip
+def test_a_checkpoint_that_has_no_such_offsets(store: Path, noted: Any) -> None:
+    reader = Query(store).reader
+    with pytest.raises(mqstore.CorruptFileError, match="the checkpoint has no offsets of such a stream"):
+        reader.latestOffset(noted, ReadAllAvailable())
+    with pytest.raises(mqstore.CorruptFileError, match="the checkpoint has no offsets of such a stream"):
+        kafka_offsets.from_json({"orders": noted})
 
 
 def test_queues_that_are_asked_for_no_more(store: Path) -> None:

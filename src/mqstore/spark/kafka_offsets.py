@@ -13,7 +13,7 @@ from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView
 from mqstore.spark.kafka_options import Bound, KafkaReadOptions, Partition
 from mqstore.spark.option_values import EARLIEST
-from mqstore.spark.stream_ends import Losses, lost, reachable, share_out
+from mqstore.spark.stream_ends import Losses, lost, noted_offset, noted_offsets, reachable, share_out
 
 Offsets = dict[Partition, int]
 
@@ -216,5 +216,10 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The other way round."""
-    return {(topic, int(number)): offset for topic, inner in offsets.items() for number, offset in inner.items()}
+    """The other way round; raises CorruptFileError for what is no such note."""
+    with noted_offsets(offsets, '{"orders": {"0": 23}}'):
+        return {
+            (topic, int(number)): noted_offset(offset)
+            for topic, inner in offsets.items()
+            for number, offset in inner.items()
+        }

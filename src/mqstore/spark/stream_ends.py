@@ -5,8 +5,9 @@ Offsets are kept by whatever a source divides its data by: partitions here, queu
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from mqstore.errors import CorruptFileError
@@ -66,8 +67,9 @@ def reachable(
         report: told of what has gone, and of what ends in front of where it had been.
         name: how a key is called in a report.
     """
-    for key in start.keys() - latest.keys():
-        report(f"{name(key)} is gone", name(key))
+    for key in start:
+        if key not in latest:
+            report(f"{name(key)} is gone", name(key))
     ends = dict(latest)
     if ceiling is not None:
         ends = {key: min(end, ceiling[key]) for key, end in ends.items() if key in ceiling}
@@ -76,6 +78,29 @@ def reachable(
             report(f"{name(key)} ends at {ends[key]}", f"offset {offset}")
         ends[key] = max(ends.get(key, offset), offset)
     return ends
+
+
+@contextlib.contextmanager
+def noted_offsets(offsets: object, expected: str) -> Iterator[None]:
+    """What is in a checkpoint is taken apart inside: it may be damaged, or that of a stream of another source.
+
+    Raises:
+        CorruptFileError: it is no note of offsets.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError):
+        raise CorruptFileError(
+            "the checkpoint has no offsets of such a stream", expected=expected, found=repr(offsets)[:200],
+            hint="a stream of another source needs a checkpoint of its own",
+        ) from None  # fmt: skip
+
+
+def noted_offset(offset: object) -> int:
+    """An offset of a checkpoint; raises TypeError for what is none."""
+    if type(offset) is not int or offset < 0:
+        raise TypeError(offset)
+    return offset
 
 
 def share_out(waiting: Mapping[KeyT, int], limit: int, turn: int = 0) -> dict[KeyT, int]:

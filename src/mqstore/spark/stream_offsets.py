@@ -12,7 +12,7 @@ from mqstore.spark.option_values import EARLIEST
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.queue_splits import estimated_bytes
-from mqstore.spark.stream_ends import Losses, lost, reachable, share_out
+from mqstore.spark.stream_ends import Losses, lost, noted_offset, noted_offsets, reachable, share_out
 from mqstore.spark.tables import UNIT
 from mqstore.store.settings import Settings
 
@@ -177,10 +177,11 @@ def to_json(offsets: Offsets) -> JsonOffsets:
 
 
 def from_json(offsets: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
-    """The other way round."""
-    return {
-        Queue(topic, broker, int(queue_id)): offset
-        for topic, brokers in offsets.items()
-        for broker, queues in brokers.items()
-        for queue_id, offset in queues.items()
-    }
+    """The other way round; raises CorruptFileError for what is no such note."""
+    with noted_offsets(offsets, '{"orders": {"broker-a": {"0": 23}}}'):
+        return {
+            Queue(topic, broker, int(queue_id)): noted_offset(offset)
+            for topic, brokers in offsets.items()
+            for broker, queues in brokers.items()
+            for queue_id, offset in queues.items()
+        }
