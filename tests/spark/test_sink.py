@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +98,43 @@ def test_a_writer_that_dies_is_finished_by_the_next(
     assert append(store, Batch("q", 1, again)) == 0
     assert append(store, Batch("other", 0, put_aside(tmp_path, "o", range(2)))) == 2
     assert ours(store) == expected("q", range(3), *parts) + expected("o", range(2))
+
+
+KILLED = """
+import json, os, sys
+from pathlib import Path
+from mqstore.spark import sink_ledger
+from mqstore.store.store import Store
+
+def dying(owner, name, after):
+    real, left = getattr(owner, name), [after]
+
+    def call(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), 9)
+        return real(*arguments)
+
+    setattr(owner, name, call)
+
+owner = {"put": Store, "flush": Store, "save": sink_ledger._Ledger}[sys.argv[2]]
+dying(owner, sys.argv[2], int(sys.argv[3]))
+sink_ledger.append(Path(sys.argv[1]), sink_ledger.Batch("q", 1, json.loads(sys.argv[4])))
+"""
+
+
+@pytest.mark.parametrize(("where", "after"), [("save", 1), ("put", 7), ("flush", 0)])
+def test_a_writer_that_is_killed_is_finished_by_the_next(tmp_path: Path, where: str, after: int) -> None:
+    store = tmp_path / "store"
+    append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
+    parts = (range(10, 20), range(20, 30))
+    first = json.dumps(put_aside(tmp_path, "q", *parts))
+    command = [sys.executable, "-c", KILLED, str(store), where, str(after), first]
+    child = subprocess.run(command, check=False, timeout=240)
+    assert child.returncode == -signal.SIGKILL
+    append(store, Batch("q", 1, put_aside(tmp_path, "q", *parts[::-1])))
+    assert sorted(ours(store)) == sorted(expected("q", range(3), *parts))
+    assert not bodies(store)[23:]
 
 
 def test_what_else_wrote_in_between_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,20 @@ def test_what_comes_and_goes_under_a_running_query(spark: SparkSession, tmp_path
     assert arrived(spark, tmp_path) == before + stored(path)
 
 
+def test_a_rebuild_in_place_under_a_running_query(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "broker"
+    fill(path, {"orders": 20})
+    query = start(None, spark, path, tmp_path, now=False)
+    try:
+        wait_until(lambda: received(query) == 20)
+        mqstore.rebuild(path, None, in_place=True)
+        fill(path, {"orders": 5})
+        wait_until(lambda: received(query) == 25)
+    finally:
+        query.stop()
+    assert arrived(spark, tmp_path) == stored(path)
+
+
 def received(query: StreamingQuery) -> int:
     return sum(one["numInputRows"] for one in query.recentProgress)
 
