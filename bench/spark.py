@@ -5,12 +5,12 @@
 
 One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
 rows with all columns. What is over in a second or two is measured in a store of ``--large`` messages as well. Every row
-of the table is measured in each round, ours and its peer by turns, so that other load on the machine meets both;
-results are medians, with the lowest and highest round, and go to ``bench/results/spark.md`` and ``spark.json``. Rows
-that say "a core" compare with one process on one core, divided by the cores that Spark has. In front of each, what was
-written before is sent to the disk, so that none pays for another's. A rebuild into a new store copies the log, which
-takes most of its time; one in place does not. The largest resident memory of any Python worker is noted for each row,
-and that of the driver at the end.
+of the table is measured in each round, ours and its peer by turns, so that other load on the machine meets both. Where
+cores are compared, all of Spark is held to as many. Results are medians, with the lowest and highest round, and go to
+``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process that is held to one core,
+divided by the cores that Spark has. In front of each, what was written before is sent to the disk, so that none pays
+for another's. A rebuild into a new store copies the log, which takes most of its time; one in place does not. The
+largest resident memory of any Python worker is noted for each row, and that of the driver at the end.
 """
 
 from __future__ import annotations
@@ -264,11 +264,13 @@ def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[],
     for number in range(rounds):
         turns = [(ours, row.ours), (peer, row.peer)]
         for work, seconds in turns if number % 2 == 0 else turns[::-1]:
+            keep_to(1 if row.per_core and seconds is row.peer else bench.cores)
             os.sync()
             with WorkerMemory() as memory:
                 started = time.perf_counter()
                 work()
                 seconds.append(time.perf_counter() - started)
+            keep_to(bench.cores)
             if seconds is row.ours:
                 row.worker_peak_bytes = max(row.worker_peak_bytes, memory.peak_bytes)
     print(f"{row.name}: {row.ratio(bench.cores):.2f}x", flush=True)
