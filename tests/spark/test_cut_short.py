@@ -22,7 +22,7 @@ from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy, open_log, plan_splits, read_split
-from mqstore.spark.stores import StoreRef
+from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.spark.stream import StreamReader
 from spark.support import run_here
 
@@ -120,3 +120,44 @@ def test_a_split_whose_file_is_cut_after_it_was_listed(copy: Path, inside: int) 
     entry = log.inventory.entries[1]
     assert log.resync(entry, cut_at + inside) is None
     log.close()
+
+
+def scanned(path: Path, when: str, cut: tuple[int, int], **options: str) -> int:
+    """How many rows a scan gives of a store of which one log file is cut to a length, each part read as in a task."""
+    number, length = cut
+    parsed = ReadOptions.parse({"path": str(path), "plan": "scan", "splitBytes": "20000", **options})
+    view = MessagesView(find_stores(parsed), parsed, ["physicalOffset"])
+    if when == "before the plan":
+        os.truncate(log_file(path, number), length)
+    parts = view.plan()
+    os.truncate(log_file(path, number), length)
+    return sum(batch.num_rows for part in parts for batch in view.read(part))
+
+
+@pytest.mark.parametrize("when", ["before the plan", "after it"])
+@pytest.mark.parametrize("place", ["nothing", "the first record", "half"])
+def test_a_file_cut_between_two_records_by_a_scan(copy: Path, tmp_path: Path, when: str, place: str) -> None:
+    found = records(copy)
+    left = {"nothing": 0, "the first record": 1, "half": len(found) // 2}[place]
+    cut = 1, found[left - 1][1] - FILE_SIZE if left else 0
+    with pytest.raises(mqstore.CorruptFileError if cut[1] == 0 or when == "after it" else mqstore.CorruptRecordError):
+        scanned(Path(shutil.copytree(copy, tmp_path / "a")), when, cut)
+    going_on = {"failOnDataLoss": "false", **SKIPPING}
+    assert scanned(copy, when, cut, **going_on) == 600 - len(found) + left
+
+
+def test_a_last_file_cut_after_the_plan(copy: Path) -> None:
+    with pytest.raises(mqstore.CorruptFileError, match="cut off before it was read"):
+        scanned(copy, "after it", (-1, 0))
+
+
+def test_keys_in_a_file_that_was_cut(copy: Path) -> None:
+    with mqstore.open(copy) as store:
+        store.put(Message("orders", b"wanted", keys=["k"], queue_id=0))
+        store.put(Message("orders", b"other", keys=["l"], queue_id=0))
+    parsed = ReadOptions.parse({"path": str(copy), "plan": "queues", "subscribe": "orders", "keys": "k"})
+    view = MessagesView(find_stores(parsed), parsed, ["body"])
+    parts = view.plan()
+    os.truncate(log_file(copy, -1), 10)
+    with pytest.raises(mqstore.CorruptFileError, match="cut off before it was read"):
+        [batch for part in parts for batch in view.read(part)]

@@ -19,7 +19,7 @@ from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry, ProblemKind
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
-from mqstore.layout.record import Record
+from mqstore.layout.record import Damage, Record
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
@@ -102,11 +102,14 @@ def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> in
 
 
 def check_files(log: LogReader, fail_on_data_loss: bool) -> None:
-    """Raise CorruptFileError when log files overlap, or, under ``fail_on_data_loss``, when one is missing."""
+    """Raise CorruptFileError when log files overlap, or, under ``fail_on_data_loss``, when one is missing or empty."""
     for problem in log.inventory.problems:
         if problem.kind in (ProblemKind.DUPLICATE, ProblemKind.OVERLAP):
             raise problem.to_error("mqstore check lists everything wrong with the store")
-        if problem.kind is ProblemKind.HOLE and fail_on_data_loss:
+        is_gone = problem.kind is ProblemKind.HOLE or (
+            problem.kind is ProblemKind.EMPTY and problem.path != log.inventory.entries[-1].path
+        )
+        if is_gone and fail_on_data_loss:
             raise problem.to_error("failOnDataLoss=false reads what is left")
 
 
@@ -209,18 +212,20 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
 
     Raises:
         CorruptRecordError: damage, unless the policy says otherwise; or what starts in the next split cannot be told.
-        CorruptFileError: the file is gone, under ``fail_on_data_loss``.
+        CorruptFileError: the file is gone, or has become shorter than the split, under ``fail_on_data_loss``.
     """
     entry = log.entry_at(split.begin)
-    if entry is None:
+    if entry is None or entry.start + entry.length < split.end:
         if policy.fail_on_data_loss:
             raise errors.CorruptFileError(
-                "a commit log file was removed before it was read",
-                path=split.store.path,
+                f"a commit log file was {'removed' if entry is None else 'cut off'} before it was read",
+                path=split.store.path if entry is None else entry.path,
                 offset=split.begin,
+                expected=f"records up to {split.end}",
                 hint="failOnDataLoss=false passes over what is gone",
             )
-        return
+        if entry is None:
+            return
     damaged = False
 
     def on_damage(damage: LogDamage) -> bool:
@@ -237,9 +242,17 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
     ):
         last_end = chunk.end_offset
         yield chunk
+    if not damaged and last_end == entry.start + entry.length and _ends_short(log, entry):
+        on_damage(LogDamage(entry.path, last_end, Damage.SHORT))
     if not damaged:
         # A walk that ended early met the blank record, behind which the file holds nothing.
         _check_next(log, entry, split.end, last_end if last_end >= split.end else entry.start + entry.length, policy)
+
+
+def _ends_short(log: LogReader, entry: FileEntry) -> bool:
+    """Whether a file that ends behind a record should be longer, as another follows it."""
+    inventory = log.inventory
+    return entry.length < inventory.size_bytes and entry.start < inventory.entries[-1].start
 
 
 def with_hint(error: errors.CorruptRecordError, hint: str) -> errors.CorruptRecordError:
