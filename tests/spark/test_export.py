@@ -199,7 +199,7 @@ def test_compacting_waits_for_an_export_that_was_broken_off(tmp_path: Path, monk
     assert sorted(found["body"].to_pylist()) == sorted([b"%d" % number for number in range(20)] * 2)
 
 
-@pytest.mark.parametrize("dies_in", ["move", "_commit", "_finish"])
+@pytest.mark.parametrize("dies_in", ["move", "_commit", "_finish", "remove_tree"])
 def test_an_export_without_a_name_goes_on_when_the_store_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
 ) -> None:
@@ -215,14 +215,14 @@ def test_an_export_without_a_name_goes_on_when_the_store_has_grown(
         move(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(outputs if dies_in == "move" else exporting, dies_in, dies)
+        patch.setattr(exporting if dies_in.startswith("_") else outputs, dies_in, dies)
         with pytest.raises(KeyboardInterrupt):
             export(NO_SPARK, store, output, **given)
     with mqstore.open(store) as opened:
         opened.put_batch([Message("orders", b"later", queue_id=0)])
-    with pytest.raises(mqstore.UsageError, match="other arguments that was broken off") as caught:
+    with pytest.raises(mqstore.UsageError, match="the output holds an") as caught:
         export(NO_SPARK, store, output, **given, partition_by="date")
-    assert ".partial" in str(caught.value)
+    assert (".partial" in str(caught.value)) == (dies_in != "remove_tree")
     assert export(NO_SPARK, store, output, **given).rows == 20
     found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
     assert sorted(found["body"].to_pylist()) == sorted(bodies)

@@ -151,7 +151,9 @@ def export(
     parts = _parts(job)
     job = _named(job, job_id, parts)
     if job.manifest.exists():
-        return _from_manifest(job)
+        done = _from_manifest(job)
+        outputs.remove_tree(job.stage)  # of one that was killed when all was done
+        return done
     if job.options.max_partitions is None:
         parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
     parts = _begin(job, parts)
@@ -235,20 +237,21 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
 
 
 def _unfinished(job: _Job) -> str | None:
-    """Name of the export to the same directory that was broken off, if it was asked for the same.
+    """Name of the export to the same directory that was broken off, be it at its very end, if the same was asked for.
 
     Raises:
         UsageError: it was asked for something else. Some of its files may be in their places.
     """
-    for plan in unfinished_plans(as_path(job.output)):
+    output = as_path(job.output)
+    for plan in _plans(output):
         noted = json.loads(plan.read_bytes())["job"]
         if {name: noted.get(name) for name in job.asked} == job.asked:
             return str(noted["job_id"])
+    for plan in unfinished_plans(output):
         raise errors.UsageError(
             "the output holds an export with other arguments that was broken off",
             path=plan.parent,
-            found=f"job {noted['job_id']}",
-            hint=give_up_hint(plan, as_path(job.output)),
+            hint=give_up_hint(plan, output),
         )
     return None
 
@@ -256,8 +259,13 @@ def _unfinished(job: _Job) -> str | None:
 def unfinished_plans(output: Path) -> list[Path]:
     """The plans of the exports to ``output`` that were begun and not finished."""
     state = output / STATE_DIRECTORY
-    names = [one.removesuffix(".partial") for one in outputs.names(state) if one.endswith(".partial")]
-    plans = [state / f"{name}.partial" / "plan.json" for name in names if not (state / f"{name}.json").exists()]
+    names = {plan: plan.parent.name.removesuffix(".partial") for plan in _plans(output)}
+    return [plan for plan, name in names.items() if not (state / f"{name}.json").exists()]
+
+
+def _plans(output: Path) -> list[Path]:
+    state = output / STATE_DIRECTORY
+    plans = [state / name / "plan.json" for name in outputs.names(state) if name.endswith(".partial")]
     return [plan for plan in plans if plan.exists()]
 
 
