@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
 import mqstore.spark
+from mqstore.spark import kafka_source, stream
 from spark.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -35,6 +36,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster.start()
     finally:
         cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def stopped_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop the readers of streams that a test has made: Java cannot be spoken to with more than 1024 open files."""
+    made: list[Any] = []
+    for kind in (stream.StreamReader, kafka_source.StreamReader):
+
+        def begin(self: Any, *arguments: Any, real: Any = kind.__init__) -> None:
+            made.append(self)
+            real(self, *arguments)
+
+        monkeypatch.setattr(kind, "__init__", begin)
+    yield
+    for reader in made:
+        reader.stop()
 
 
 @pytest.hookimpl(wrapper=True)
