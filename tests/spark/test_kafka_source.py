@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -86,8 +87,8 @@ def load(spark: SparkSession, path: Path, **options: object) -> DataFrame:
 def read_here(path: Path, **given: object) -> tuple[Rows, int]:
     """What the tasks of a read give, without Spark, and how many there are."""
     options = KafkaReadOptions.parse({"path": str(path), **{name: str(value) for name, value in given.items()}})
-    logs = KafkaLogs(options)
-    splits = plan(logs.partitions(), starting_offsets(logs, options), ending_offsets(logs, options), options)
+    with contextlib.closing(KafkaLogs(options)) as logs:
+        splits = plan(logs.partitions(), starting_offsets(logs, options), ending_offsets(logs, options), options)
     names = arrow_schema(options.include_headers).names
     rows = [row for split in splits for batch in read_split(split, options, names) for row in batch.to_pylist()]
     return rows, len(splits)
