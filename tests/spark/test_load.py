@@ -17,9 +17,9 @@ import mqstore
 import mqstore.spark
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import loading
-from mqstore.store.check import check_store
 from mqstore.store.engine import Engine
 from spark.support import files_below, run_here
+from store.support import findings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,13 +71,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         delay_level=row["delayLevel"] or 0, born_timestamp_ms=row["storeTimestamp"])
             )  # fmt: skip
     return path
-
-
-def findings(path: Path) -> list[Any]:
-    found: list[Any] = []
-    with mqstore.inspect(path) as view:
-        check_store(view, found.append)
-    return found
 
 
 def fields_of(path: Path) -> list[tuple[Any, ...]]:

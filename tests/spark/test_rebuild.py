@@ -1,4 +1,4 @@
-"""The Spark rebuild, in this process: its index files, and what it does to a store in place."""
+"""What the Spark rebuild does to a store in place, in this process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore import Message, StoreConfig
-from mqstore.files import copying
 from mqstore.spark.jobs import rebuild, rebuilding
-from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, SplitUnits, Work, build_units
 from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
@@ -34,120 +32,6 @@ NO_SPARK: Any = None
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "run_tasks", run_here)
-
-
-# -- index files
-
-
-def log_of_all_kinds(path: Path, last: str) -> int:
-    """A log of many small files, its records some seconds apart, whose keys are counted.
-
-    Records have up to four keys or none, or are prepared, or rolled back; ``last`` says what it ends with.
-    """
-    sys_flags = {"prepared": 4, "rolled-back": 12}
-    count = 0
-    with mqstore.open(path, mapped_file_size_commit_log=4096) as store:
-        for number in range(90):
-            kind = "keys" if last == "keys" and number == 89 else [*"kkkkk", "prepared", "rolled-back"][number % 7]
-            kind = last if number > 86 else kind
-            keys = [f"k{number}-{one}" for one in range(number % 5)] if kind != "keyless" else []
-            keys = keys or ["one"] if kind in ("keys", *sys_flags) else keys
-            count += len(keys) if kind != "rolled-back" else 0
-            topic = kind if kind in sys_flags else "T"
-            where = store.put(Message(topic, bytes(number), keys=keys, queue_id=0)).physical_offset
-            with (path / "commitlog" / f"{where // 4096 * 4096:020d}").open("r+b") as file:
-                file.seek(where % 4096 + 36)
-                file.write(sys_flags.get(kind, 0).to_bytes(4, "big"))
-                file.seek(where % 4096 + 56)
-                file.write((1_700_000_000_000 + number * 1700).to_bytes(8, "big"))
-    return count
-
-
-@pytest.mark.parametrize("last", ["keys", "keyless", "prepared", "rolled-back"])
-def test_index_files_of_records_of_all_kinds(tmp_path: Path, last: str) -> None:
-    """Full files end with a record's last key or before it, and behind them come records with keys, without, or none.
-
-    Among the sizes is that at which the last file is full with the last key of the log.
-    """
-    count = log_of_all_kinds(tmp_path / "s", last)
-    half = next(one for one in range(2, count) if count % one == 0)
-    for entries in {2, 3, 4, 6, 11, half + 1, count // half + 1, count, count + 1, count + 2}:
-        config = StoreConfig(max_hash_slot_num=7, max_index_num=entries)
-        shutil.rmtree(tmp_path / "in-order", ignore_errors=True)
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        rebuild_in_order(tmp_path / "s", tmp_path / "in-order", config=config)
-        result = rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out", split_bytes=1500, config=config)
-        assert (result.in_order, result.keys) == (False, count)
-        assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order"), entries
-
-
-def test_no_index_is_built_where_there_is_to_be_none(golden: Path, tmp_path: Path) -> None:
-    config = StoreConfig(message_index_enable=False)
-    result = rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "out", config=config)
-    assert (result.keys, result.index_files) == (0, 0)
-    rebuild_in_order(golden / "basic" / "store", tmp_path / "in-order", config=config)
-    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
-
-
-def test_keys_that_are_gone_are_told(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_bytes(bytes(40))
-    assert b"".join(read_keys([KeyRange(tmp_path / "keys", 1, 2)])) == bytes(20)
-    for path, end in ((tmp_path / "keys", 3), (tmp_path / "nothing", 1)):
-        with pytest.raises(mqstore.StoreIOError):
-            list(read_keys([KeyRange(path, 0, end)]))
-
-
-# -- beside a writer
-
-
-@pytest.mark.parametrize("way", ["spark", "in-order"])
-@pytest.mark.parametrize("count", [0, 5, 39, 40, 41])
-def test_a_copy_of_a_running_store_ends_where_its_log_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, count: int
-) -> None:
-    """A batch that comes meanwhile may be copied without its first record, by which its writer makes it known."""
-    copy_file = copying.copy_file
-    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=8192) as store:
-        for number in range(count):  # 40 fill two files, but for the blank record
-            store.put(Message("T", bytes(290 if number % 20 == 19 else 304), queue_id=0))
-        end = store.log_end
-
-        def copy_while_it_grows(source: Path, target: Path) -> None:
-            where = store.put_batch([Message("T", b"later", queue_id=0)] * 8)[0].physical_offset
-            copy_file(source, target)
-            if source.parent.name == "commitlog" and where // 8192 * 8192 == int(source.name):
-                with target.open("r+b") as file:
-                    file.seek(where % 8192)
-                    file.write(bytes(100))
-
-        monkeypatch.setattr(copying, "copy_file", copy_while_it_grows)
-        if way == "spark":
-            rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
-        else:
-            rebuild_in_order(tmp_path / "s", tmp_path / "out")
-        monkeypatch.undo()
-    log = b"".join(files_below(tmp_path / "s" / "commitlog").values())
-    found = b"".join(files_below(tmp_path / "out" / "commitlog").values())
-    assert found == log[:end] + bytes(len(found) - end)
-    with mqstore.inspect(tmp_path / "out") as view:
-        assert len(list(view.scan())) == sum(queue.count for queue in view.queues()) == count
-    assert findings(tmp_path / "out") == []
-
-
-def test_damage_in_a_running_store_is_told_and_not_wiped_away(tmp_path: Path) -> None:
-    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as store:
-        where = [store.put(Message("T", bytes(200), queue_id=0)).physical_offset for _ in range(9)]
-        store.flush()
-        with (tmp_path / "s" / "commitlog" / ("0" * 20)).open("r+b") as file:
-            file.seek(where[4])
-            file.write(b"\xff" * 60)
-        with pytest.raises(mqstore.CorruptRecordError):
-            rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
-        rebuild_in_order(tmp_path / "s", tmp_path / "out")  # a power cut may have left messages as new as these so
-    assert list((tmp_path / "out" / "cut-off").iterdir())
-
-
-# -- in place
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def fake_java(home: Path, script: str) -> Path:
 
 
 def test_an_interrupt_waits_until_java_is_there() -> None:
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     reached = []
 
     def start() -> None:
@@ -160,5 +160,7 @@ def test_an_interrupt_waits_until_java_is_there() -> None:
     assert reached
     with runtime.interrupts_later():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark does once it is there, with a handler of its own
+    with runtime.interrupts_later():
+        os.kill(os.getpid(), signal.SIGINT)  # ignored, as in a process that a shell has begun beside itself
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, before)

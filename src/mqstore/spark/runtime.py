@@ -125,9 +125,10 @@ def interrupts_later() -> Iterator[None]:
     """Let an interrupt (Ctrl-C) wait until the block is over, or until somebody else takes interrupts.
 
     A Java that was begun and nobody has spoken to yet would stay for ever. Spark takes interrupts itself as soon as it
-    is there.
+    is there. Where a process does not take them as Python does by itself, or ignores them, that stays so.
     """
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
@@ -135,7 +136,7 @@ def interrupts_later() -> Iterator[None]:
     def note(number: int, frame: object) -> None:
         came.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:

@@ -223,7 +223,7 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
     """
     unfinished = _unfinished(job) if job_id is None else None
     made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
-    name = job_id or unfinished or made
+    name = job_id if job_id is not None else unfinished or made
     check_job_id(name)
     output = as_path(job.output)
     if job_id is None and (others := _other_jobs(output, name)):
