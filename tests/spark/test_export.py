@@ -150,6 +150,13 @@ def test_a_job_id_stands_for_its_arguments(tmp_path: Path) -> None:
     assert export(NO_SPARK, store, tmp_path / "moved", job_id="first", columns=["tags"]).replayed
 
 
+def test_an_empty_name_is_refused(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", [b"1"])
+    with pytest.raises(mqstore.UsageError):
+        export(NO_SPARK, store, tmp_path / "out", job_id="")
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_without_columns_are_refused(tmp_path: Path) -> None:
     store = fill(tmp_path / "store", [b"%d" % number for number in range(10)])
     for columns in (["topic"], []):
