@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,16 @@ import mqstore
 from mqstore import Message
 from mqstore.layout import index
 from mqstore.layout.index import index_keys
-from mqstore.spark import key_places
+from mqstore.spark import key_places, planning
 from mqstore.spark.key_places import Places
+from mqstore.spark.messages import MessagesView
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.pushed import Pushed
 from mqstore.spark.splits import Split
+from mqstore.spark.stores import find_stores
+from mqstore.store.index_reader import IndexFileReader
 from spark.planned import SIZES, counted_reads, make_store, plan_of, rows_of
+from spark.support import read_here, read_part
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +150,91 @@ def test_a_damaged_message_is_told_by_its_key_too(copy: Path) -> None:
     with pytest.raises(mqstore.CorruptRecordError, match="damaged record"):
         rows_of(copy, plan="queues", subscribe="rare", keys="k-120")
     assert rows_of(copy, plan="queues", subscribe="rare", keys="k-120", onCorruptRecord="skip") == []
+
+
+@pytest.fixture
+def looked_through(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the index files of which all entries were looked at."""
+    names: list[str] = []
+    real = key_places._look_through
+
+    def look_through(file: IndexFileReader, count: int, wanted: list[int]) -> Any:
+        names.append(file.path.name)
+        return real(file, count, wanted)
+
+    monkeypatch.setattr(key_places, "_look_through", look_through)
+    return names
+
+
+def rows_between(path: Path, low: int, high: int, **options: str) -> list[Any]:
+    """Physical offsets of the rows that are left of those in [low, high)."""
+    parsed = ReadOptions.parse({"path": str(path), **options})
+    view = MessagesView(find_stores(parsed), parsed, ["physicalOffset"])
+    view.pushed = Pushed(physical_offsets=(low, high))
+    return [row["physicalOffset"] for part in view.plan() for row in read_part(view, part)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 100_000), (700_000, 800_000), (1_500_000, 1 << 40)])
+def test_index_files_of_other_messages_are_not_gone_through(
+    made: Path, looked_through: list[str], low: int, high: int
+) -> None:
+    wanted = {"subscribe": "orders", "keys": "g-3,k-1500"}
+    expected = sorted(rows_between(made, low, high, plan="scan", **wanted))
+    assert expected
+    assert sorted(rows_between(made, low, high, plan="queues", **wanted)) == expected
+    assert 1 <= len(looked_through) < len(list((made / "index").iterdir()))
+
+
+def test_index_files_of_other_times_are_not_gone_through(
+    made: Path, looked_through: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "CLOCK_SLACK_MS", 0)
+    moment = read_here(made, ["storeTimestamp"], plan="scan")[2900]["storeTimestamp"]
+    options: dict[str, object] = {
+        "subscribe": "orders",
+        "keys": "g-3",
+        "startingTimestamp": int(moment.timestamp() * 1000),
+    }
+    assert rows_of(made, plan="queues", **options) == rows_of(made, plan="scan", **options) != []
+    assert 1 <= len(looked_through) < len(list((made / "index").iterdir()))
+
+
+def test_an_index_that_is_as_large_as_the_log_is_not_read_in_vain(tmp_path: Path, looked_through: list[str]) -> None:
+    with mqstore.open(tmp_path / "broker-a", **SIZES) as store:
+        for number in range(500):
+            store.put(Message("orders", b"", keys=[f"{number}-{one}" for one in range(30)], queue_id=0))
+    found = rows_of(tmp_path / "broker-a", subscribe="orders", keys="7-3")
+    assert [row["queueOffset"] for row in found] == [7]
+    assert looked_through == []
+
+
+def test_index_files_that_follow_each_other_leave_nothing_between(made: Path) -> None:
+    """What lies between the last key of a file and the first of the next is no task's work."""
+    pieces = plan_of(made, plan="queues", subscribe="orders", keys="g-3,k-1500")
+    assert [type(piece) for piece in pieces].count(Places) == 1
+    assert len(pieces) <= 3  # what is in front of the first key and behind the last
+
+
+def test_a_key_that_was_not_filed_between_two_index_files(tmp_path: Path) -> None:
+    path = tmp_path / "broker-a"
+    with mqstore.open(path, **SIZES) as store:
+        for number in range(399):
+            store.put(Message("orders", b"", keys=[f"k-{number}"], queue_id=0))
+        store.put(Message("orders", b"", queue_id=0))
+        lost = store.put(Message("orders", b"", properties={"KEYS": "lost"}, queue_id=0))
+        for number in range(399, 600):
+            store.put(Message("orders", b"", keys=[f"k-{number}"], queue_id=0))
+    _, second = sorted((path / "index").iterdir())
+    raw = bytearray(second.read_bytes())
+    header = index.decode_header(bytes(raw[:40]))
+    slots = SIZES["max_hash_slot_num"]
+    begin, end = (index.entry_position(number, slots) for number in (1, header.index_count))
+    entries = list(index.INDEX_ENTRY.iter_unpack(raw[begin:end]))
+    assert entries[0][1] == lost.physical_offset
+    raw[begin:end] = b"".join(index.INDEX_ENTRY.pack(*one) for one in entries[1:]) + bytes(20)
+    index.INDEX_HEADER.pack_into(raw, 0, *header[:2], entries[1][1], *header[3:5], header.index_count - 1)
+    second.write_bytes(raw)
+    found = rows_of(path, plan="queues", subscribe="orders", keys="lost,k-7")
+    assert [row["physicalOffset"] for row in found][1:] == [lost.physical_offset]
+    assert found == rows_of(path, plan="scan", subscribe="orders", keys="lost,k-7")
+    assert {type(piece) for piece in plan_of(path, plan="queues", subscribe="orders", keys="lost")} == {Places}

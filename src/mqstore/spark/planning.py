@@ -254,7 +254,7 @@ def _cut(one: WantedQueue, low: int, high: int) -> list[UnitRange]:
 
 def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges) -> _Plan:
     """By the index where it has entries, through the log in front of, between and behind its files."""
-    found = find_places(store, log, selection, _limit_bytes(options, window))
+    found = find_places(store, log, selection, window, _limit_bytes(options, window))
     end = readable_end(log, found.last)
     window = _clipped(window, log.min_offset, end)
     rest = _without(window, found.indexed)
