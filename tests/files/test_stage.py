@@ -12,19 +12,31 @@ from pathlib import Path
 import pytest
 
 import mqstore
-from mqstore.files import copying
+from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.stage import Stage
 
 
 def test_what_is_written_too_late_is_not_in_the_result(tmp_path: Path) -> None:
-    with Stage(tmp_path / "out") as stage:
-        late = stage.scratch() / "late"
-        late.write_bytes(b"begun")
+    with Stage(tmp_path / "out") as stage, (stage.scratch() / "late").open("wb") as late:
+        late.write(b"begun")
         (stage.root / "made").write_bytes(b"made")
         stage.put_in_place()
-        late.write_bytes(b"begun, and gone on with")
+        late.write(b", and gone on with")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["made", "out"]
+
+
+def test_a_kill_behind_the_last_step_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def sync_directory(path: Path) -> None:
+        found.extend(sorted(one.name for one in path.iterdir()))
+
+    with Stage(tmp_path / "out") as stage:
+        (stage.scratch() / "beside").touch()
+        monkeypatch.setattr(durable, "sync_directory", sync_directory)
+        stage.put_in_place()
+    assert found == ["out"]
 
 
 def test_what_is_not_put_in_place_is_gone(tmp_path: Path) -> None:

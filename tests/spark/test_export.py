@@ -157,6 +157,18 @@ def test_an_empty_name_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_what_a_killed_job_left_beside_manifests_is_removed(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "a") as store:
+        store.put(Message("orders", b"x"))
+    output = tmp_path / "out"
+    left = output / "_mqstore" / ".first.json.abcd1234.tmp"
+    for run in (lambda: export(NO_SPARK, tmp_path / "a", output, job_id="first"), lambda: compact(NO_SPARK, output)):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(b"{")
+        run()
+        assert [path.name for path in left.parent.iterdir()] == ["first.json"]
+
+
 def test_files_without_columns_are_refused(tmp_path: Path) -> None:
     store = fill(tmp_path / "store", [b"%d" % number for number in range(10)])
     for columns in (["topic"], []):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 from mqstore import errors
 
 _ZEROS = bytes(1 << 20)
+_TEMPORARY_SUFFIX = ".tmp"
 
 
 def sync_file(fd: int, path: str | os.PathLike[str]) -> None:
@@ -277,21 +279,21 @@ def replace_file(path: Path, data: bytes) -> None:
     """Put ``data`` in place of file ``path`` so that a crash leaves the old content or the new, never a mix.
 
     The temporary file lies in the same directory: a rename does not cross devices. A failure removes it; a kill leaves
-    it, as ``.NAME.XXXXXXXX.tmp``.
+    it, as ``.NAME.XXXXXXXX.tmp``, for :func:`remove_temporaries`.
 
     Raises:
         DiskFullError, StoreIOError: the old content is in place.
     """
     temporary = ""
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        fd, temporary = _new_temporary(path)
         try:
             write_at(fd, data, 0, temporary)
             os.fchmod(fd, 0o644)
             sync_file(fd, temporary)
+            os.rename(temporary, path)
         finally:
             os.close(fd)
-        os.rename(temporary, path)
     except BaseException as error:
         if temporary:
             with contextlib.suppress(OSError):
@@ -300,3 +302,35 @@ def replace_file(path: Path, data: bytes) -> None:
             raise errors.from_os_error(error, "replace file", path) from error
         raise
     sync_directory(path.parent)
+
+
+def _new_temporary(path: Path) -> tuple[int, str]:
+    """A new file beside ``path``, locked for as long as it is open: so it is known whether its writer lives."""
+    while True:
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_TEMPORARY_SUFFIX, dir=path.parent)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody removes it there
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return fd, name
+        os.close(fd)  # removed before it was locked
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what killed processes have left of :func:`replace_file` in ``directory``.
+
+    What a living one is writing stays, and all of it where the file system has no locks.
+    """
+    with contextlib.suppress(OSError):  # whatever cannot be removed is in nobody's way
+        for path in directory.glob(f".*.*{_TEMPORARY_SUFFIX}"):
+            _remove_unlocked(path)
+
+
+def _remove_unlocked(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                os.unlink(path)
+        finally:
+            os.close(fd)

@@ -90,7 +90,11 @@ class Stage:
         return self._scratch
 
     def put_in_place(self) -> None:
-        """Give the directory its name; from now on it is there after a crash, too."""
+        """Give the directory its name; from now on it is there after a crash, too.
+
+        What is beside it goes first: once the name is taken, no other build comes that would find what a kill left.
+        """
+        copying.remove_tree(self._scratch)
         if mode_of(self._output):
             durable.remove_directory(self._output)
         durable.rename(self.root, self._output)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.remote import RemotePath, as_path
+from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.exporting import (
     DEFAULT_TARGET_FILE_BYTES,
     STATE_DIRECTORY,
@@ -97,6 +98,7 @@ def compact(
     root = _checked(as_path(output).absolute(), target_file_bytes)
     stage = root / STATE_DIRECTORY / _STAGE_NAME
     _restore(root, stage)
+    outputs.remove_temporaries(stage.parent)
     copying.remove_tree(stage)
     before = [path.stat().st_size for path in _files(root)]
     merges = _plan(root, stage, target_file_bytes)

@@ -150,6 +150,7 @@ def export(
     job = _with_columns(dataclasses.replace(wanted, partition_by=by, table_format=table_format, table=table), columns)
     parts = _parts(job)
     job = _named(job, job_id, parts)
+    outputs.remove_temporaries(job.manifest.parent)
     if job.manifest.exists():
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done

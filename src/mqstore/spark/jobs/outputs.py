@@ -75,6 +75,12 @@ def remove_file(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def remove_temporaries(directory: Path) -> None:
+    """Remove what killed jobs have left of :func:`put` in ``directory``; in an object store they leave nothing."""
+    if not isinstance(directory, RemotePath):
+        durable.remove_temporaries(directory)
+
+
 def names(directory: Path) -> list[str]:
     """What lies directly below ``directory``, in order; none when there is no such directory.
 
