@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,57 @@ def test_what_a_killed_job_left_beside_manifests_is_removed(tmp_path: Path) -> N
         left.write_bytes(b"{")
         run()
         assert [path.name for path in left.parent.iterdir()] == ["first.json"]
+
+
+def rows_by_manifest(output: Path, job_id: str) -> list[int]:
+    """Physical offsets in the files that a job's manifest names, or in those that hold their rows now."""
+    merged = json.loads((output / "_mqstore" / "compacted" / "files.json").read_bytes())["merged"]
+    wanted = [one["path"] for one in json.loads((output / "_mqstore" / f"{job_id}.json").read_bytes())["files"]]
+    found: set[str] = set()
+    while wanted:
+        path = wanted.pop()
+        if (output / path).exists():
+            found.add(path)
+        else:
+            wanted += merged[path]
+    tables = [pq.ParquetFile(output / path).read(["physicalOffset"]) for path in sorted(found)]
+    return sorted(pa.concat_tables(tables)["physicalOffset"].to_pylist())
+
+
+def only_once(real: Callable[..., None]) -> Callable[..., None]:
+    """``real`` for the first call; the second is where the process is interrupted."""
+    calls = itertools.count()
+
+    def call(*arguments: Any) -> None:
+        if next(calls):
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_where_the_rows_of_merged_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+    places = []
+    real = compacting._swap
+    for job_id in ("first", "second", "third"):
+        with mqstore.open(tmp_path / job_id) as store:
+            for number in range(20):
+                put = store.put(Message(("orders", "returns")[number % 2], bytes(number), queue_id=0))
+                places += [put.physical_offset] * (job_id == "first")
+        export(NO_SPARK, tmp_path / job_id, tmp_path / "out", job_id=job_id)
+        if job_id == "first":
+            continue
+        if killed:
+            monkeypatch.setattr(compacting, "_swap", only_once(real))
+            with pytest.raises(KeyboardInterrupt):
+                compact(NO_SPARK, tmp_path / "out")
+            monkeypatch.setattr(compacting, "_swap", real)
+            assert set(places) <= set(rows_by_manifest(tmp_path / "out", "first"))
+        compact(NO_SPARK, tmp_path / "out")
+        assert set(places) <= set(rows_by_manifest(tmp_path / "out", "first"))
+    assert len(rows_by_manifest(tmp_path / "out", "first")) == 60
+    assert export(NO_SPARK, tmp_path / "first", tmp_path / "out", job_id="first").replayed
 
 
 def test_files_without_columns_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STAGE_NAME: Final = "compact.partial"
+_NOTE: Final = Path(STATE_DIRECTORY, "compacted", "files.json")
 _ROW_GROUP_BYTES: Final = 32 << 20
 _EXCHANGE: Final = 2
 _ASIDE: Final = "%old"
@@ -80,6 +82,8 @@ def compact(
 ) -> CompactResult:
     """Merge the small files of exports to ``output``. Rows stay what they were, and in their directories.
 
+    ``_mqstore/compacted/files.json`` tells which files hold the rows of those that were merged.
+
     Let no export to the same output run meanwhile: a directory that gets new files is left as it is.
 
     Args:
@@ -104,6 +108,7 @@ def compact(
     merges = _plan(root, stage, target_file_bytes)
     durable.make_directories(stage)
     rows = run_tasks(spark, functools.partial(_merge, target_file_bytes), merges, on_progress)
+    _note(root, merges)
     for one in merges:
         _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
     copying.remove_tree(stage)
@@ -265,6 +270,23 @@ class _MergedFiles:
             writer, self._writer = self._writer, None
             with contextlib.closing(self._sink):
                 writer.close()
+
+
+def _note(root: Path, merges: list[_Merge]) -> None:
+    """Note which files take the place of which, as exports' manifests go on naming the old ones.
+
+    That is before any do, so whoever misses a file finds its place, whenever this process is killed; a file that is
+    still there was not replaced yet, whatever the note says.
+    """
+    if not merges:
+        return
+    path = root / _NOTE
+    merged: dict[str, list[str]] = json.loads(path.read_bytes())["merged"] if path.exists() else {}
+    for one in merges:
+        place = Path(one.directory).relative_to(root)
+        new = [str(place / name) for name in sorted(set(os.listdir(one.new)) - set(one.large))]
+        merged.update({str(place / name): new for name in one.small})
+    outputs.put(path, json.dumps({"merged": merged}, indent=1).encode())
 
 
 def _swap(directory: Path, new: Path, planned: list[str]) -> None:
