@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
+import mqstore.spark
 from mqstore import Message
-from mqstore.findings import Finding
+from mqstore.cli import audit as audit_command
+from mqstore.cli import check
+from mqstore.findings import Finding, Severity
 from mqstore.spark.jobs import audit, auditing
 from mqstore.store.check import check_store
 from mqstore.store.config import StoreConfig
@@ -58,13 +62,24 @@ def outcome(find: Callable[[], list[Finding]]) -> object:
 
 
 def both(path: Path) -> tuple[Any, Any]:
+    """What an audit finds, and what a check does. They count the same."""
+    counted = []
+
     def checked() -> list[Finding]:
         found: list[Finding] = []
         with mqstore.inspect(path) as view:
-            check_store(view, found.append)
+            counted.append(check_store(view, found.append))
         return found
 
-    return outcome(lambda: audit(NO_SPARK, path, split_bytes=5000).findings), outcome(checked)
+    def audited() -> list[Finding]:
+        result = audit(NO_SPARK, path, split_bytes=5000)
+        counted.append(result.summary)
+        assert result.ok == (result.summary.findings == 0)
+        return result.findings
+
+    outcomes = outcome(audited), outcome(checked)
+    assert counted[1:] in ([], counted[:1])
+    return outcomes
 
 
 def flip(path: Path, position: int) -> None:
@@ -221,3 +236,25 @@ def test_what_an_audit_counts(golden: Path, made: Path, tmp_path: Path) -> None:
     for name in ("basic", "broker", "cleaned", "v5-basic", "v5-cleaned", "torn-flip-abort", "crashed"):
         found, expected = both(golden / name / "store")
         assert found == expected
+
+
+def test_both_commands_count_the_same(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Notes are listed, and not counted."""
+    store = tmp_path / "store"
+    with mqstore.open(store) as running:
+        running.put(Message("orders", b"", queue_id=0))
+        running.wait_dispatched()
+        running.commit_offset("ahead", "orders", 0, 1)
+    offsets = store / "config" / "consumerOffset.json"
+    offsets.write_text(offsets.read_text().replace("{0:1", "{0:7"))
+    monkeypatch.setattr(mqstore.spark, "session", lambda *_: SimpleNamespace(stop=lambda: None))
+    for path, severities in ((made, []), (store, [Severity.NOTE])):
+        assert [finding.severity for finding in audit(NO_SPARK, path).findings] == severities
+        lines = []
+        for command in (check, audit_command):
+            assert command.run(path) == 0
+            lines.append(capsys.readouterr().out.splitlines()[-1])
+        assert lines[0] == lines[1]
+        assert lines[0].startswith("nothing wrong: ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from mqstore.cli.check import finding_lines
+from mqstore.cli.check import finding_lines, summary_line
 from mqstore.cli.options import FormatOption, MasterOption, StorePath, check_master
 from mqstore.cli.output import Format, make_output, step_bar
 from mqstore.store.view import StoreView
@@ -28,8 +28,6 @@ def run(store: StorePath, master: MasterOption = "local[2]", format: FormatOptio
         session.stop()
     document = dataclasses.asdict(result)
     document["findings"] = [finding.as_dict() for finding in result.findings]
-    looked_at = f"{result.records} records, {result.units_in_queues} queue units, {result.keys_in_index} index entries"
     lines = [line for finding in result.findings for line in finding_lines(finding)]
-    summary = f"{len(result.findings)} findings in {looked_at}" if lines else f"nothing wrong: {looked_at}"
-    make_output(format).document(document, [*lines, summary])
+    make_output(format).document(document, [*lines, summary_line(result.summary)])
     return 0 if result.ok else 1

@@ -11,7 +11,7 @@ from mqstore.cli.options import FormatOption, StorePath
 from mqstore.cli.output import Format, make_output, progress_bar
 from mqstore.findings import Finding
 from mqstore.layout import delay
-from mqstore.store.check import check_store
+from mqstore.store.check import CheckSummary, check_store
 from mqstore.store.view import StoreView
 
 EXIT_COULD_NOT_LOOK = 2
@@ -38,7 +38,7 @@ def run(
         {"findings": [finding.as_dict() for finding in findings], "summary": dataclasses.asdict(summary)},
         [
             *(line for finding in findings for line in finding_lines(finding)),
-            _summary(summary.findings, summary.records, summary.units, summary.index_entries),
+            summary_line(summary),
         ],
     )
     return 1 if summary.findings else 0
@@ -55,6 +55,7 @@ def finding_lines(finding: Finding) -> list[str]:
     return [*lines, f"    repair   {finding.repair}"]
 
 
-def _summary(findings: int, records: int, units: int, entries: int) -> str:
-    looked_at = f"{records} records, {units} queue units, {entries} index entries"
-    return f"{findings} findings in {looked_at}" if findings else f"nothing wrong: {looked_at}"
+def summary_line(summary: CheckSummary) -> str:
+    """The last line for people: how much is wrong, in how much."""
+    looked_at = f"{summary.records} records, {summary.units} queue units, {summary.index_entries} index entries"
+    return f"{summary.findings} findings in {looked_at}" if summary.findings else f"nothing wrong: {looked_at}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.files.inventory import ProblemKind
-from mqstore.findings import Finding, Severity
+from mqstore.findings import Finding
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.spark.jobs.audit_parts import (
@@ -31,7 +31,7 @@ from mqstore.spark.jobs.audit_parts import (
 )
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
-from mqstore.spark.splits import Split, plan_splits
+from mqstore.spark.splits import plan_splits
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_store_path
 from mqstore.store.check import CheckSummary, check_store
@@ -61,6 +61,7 @@ class AuditResult:
         keys, keys_in_index: those that the log's records have, None where its files overlap or there are none, and
             those that the index holds.
         findings: what ``mqstore check`` finds, the first thousand of it.
+        summary: what ``mqstore check`` counts, findings that are no notes among it.
         seconds: how long it took.
         stage_seconds: the same by stage: scan, that is going through the store in tasks, and check, naming what is
             wrong with it.
@@ -74,13 +75,14 @@ class AuditResult:
     keys: int | None
     keys_in_index: int
     findings: list[Finding]
+    summary: CheckSummary
     seconds: float
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong; notes do not count."""
-        return all(finding.severity is Severity.NOTE for finding in self.findings)
+        return not self.summary.findings
 
 
 def audit(
@@ -111,56 +113,60 @@ def audit(
     check_is_store(StorePaths(path))
     check_split_bytes(split_bytes)
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
-    kinds = Kinds(levels, find_multi_dispatch(StorePaths(path)))
     with StoreView(path) as view:
-        files = _index_files(view)
-        odd = _headers_are_odd(view, files)
-        begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
-        indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
-        size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
-        splits = [] if _overlap(view) else plan_splits(StoreRef(str(path), ""), size_bytes, fail_on_data_loss=False)
-        scan = _scan(spark, SplitWork(kinds, begin), path, indexes, splits, on_progress)
-        odd |= scan.glance.odd or scan.joined.irregular or any(one.odd for one in scan.splits)
-        odd = odd or _index_is_odd(view, begin, scan.splits, scan.indexes, scan.glance.log_end)
-        odd = odd or any(_queues(spark, view, scan.joined.ranges))
-        keys_in_index = sum(file.header.index_count - 1 for file in files)
-        log_bytes = scan.glance.log_end - view.min_physical_offset
+        scan = _scan(spark, view, levels, split_bytes, on_progress)
+        is_odd = _is_odd(spark, view, scan)
         view.log.trust_to(scan.glance.log_end)
         units_in_queues = sum(queue.count for queue in view.queues())
+        counted = scan.summary(view.min_physical_offset, units_in_queues)
     clock.note("scan")
-    findings, summary = _name(spark, levels, path) if odd else ([], CheckSummary())
+    findings, summary = _name(spark, levels, path) if is_odd else ([], counted)
     clock.note("check")
     return AuditResult(
-        records=sum(one.found.records for one in scan.splits) if splits else summary.records,
-        log_bytes=log_bytes,
-        units=sum(one.found.units for one in scan.splits) if splits else summary.units,
+        records=counted.records if scan.splits else summary.records,
+        log_bytes=counted.log_bytes,
+        units=sum(one.found.units for one in scan.splits) if scan.splits else summary.units,
         units_in_queues=units_in_queues,
         wrong_units=sum(one.wrong_units for one in scan.splits),
-        keys=sum(one.found.keys for one in scan.splits) if splits else None,
-        keys_in_index=keys_in_index,
+        keys=sum(one.found.keys for one in scan.splits) if scan.splits else None,
+        keys_in_index=counted.index_entries,
         findings=findings,
+        summary=summary,
         seconds=clock.seconds,
         stage_seconds=clock.stages,
     )
 
 
 class _Scan(NamedTuple):
-    """What the tasks told of the parts of a store."""
+    """What the tasks told of the parts of a store, and the index files, the first of which begins at ``begin``."""
 
+    files: list[IndexFileReader]
+    begin: int
     glance: Glance
     indexes: list[IndexAudit]
     splits: list[SplitAudit]
     joined: JoinedRanges
 
+    def summary(self, min_offset: int, units_in_queues: int) -> CheckSummary:
+        """What a check counts of a store in which nothing is wrong."""
+        return CheckSummary(
+            records=sum(one.found.records for one in self.splits),
+            log_bytes=self.glance.log_end - min_offset,
+            queues=len(self.joined.ranges),
+            units=units_in_queues,
+            index_entries=sum(file.header.index_count - 1 for file in self.files),
+        )
+
 
 def _scan(
-    spark: SparkSession,
-    work: SplitWork,
-    path: Path,
-    indexes: list[IndexWork],
-    splits: list[Split],
-    on_progress: Progress | None,
+    spark: SparkSession, view: StoreView, delay_levels: str, split_bytes: int | None, on_progress: Progress | None
 ) -> _Scan:
+    files = _index_files(view)
+    begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
+    indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
+    size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
+    splits = [] if _overlap(view) else plan_splits(StoreRef(str(view.path), ""), size_bytes, fail_on_data_loss=False)
+    work = SplitWork(Kinds(delay_levels, find_multi_dispatch(view.paths)), begin)
     joined = JoinedRanges()
 
     def take(result: Glance | IndexAudit | SplitAudit) -> None:
@@ -168,9 +174,17 @@ def _scan(
             joined.take(result.found)
 
     # What takes longest comes first, so that no core waits for it at the end.
-    parts = [GlanceWork(path), *indexes, *splits]
+    parts = [GlanceWork(view.path), *indexes, *splits]
     found: list[Any] = run_tasks(spark, functools.partial(audit_part, work), parts, on_progress, take)
-    return _Scan(found[0], found[1 : len(indexes) + 1], found[len(indexes) + 1 :], joined)
+    return _Scan(files, begin, found[0], found[1 : len(indexes) + 1], found[len(indexes) + 1 :], joined)
+
+
+def _is_odd(spark: SparkSession, view: StoreView, scan: _Scan) -> bool:
+    """Whether a check would find something."""
+    odd = scan.glance.odd or scan.joined.irregular or any(one.odd for one in scan.splits)
+    odd = odd or _headers_are_odd(view, scan.files)
+    odd = odd or _index_is_odd(view, scan.begin, scan.splits, scan.indexes, scan.glance.log_end)
+    return odd or any(_queues(spark, view, scan.joined.ranges))
 
 
 def _overlap(view: StoreView) -> bool:
