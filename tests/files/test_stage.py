@@ -147,3 +147,37 @@ def test_a_build_that_ends_while_another_begins(tmp_path: Path, monkeypatch: pyt
         with Stage(tmp_path / "out"), pytest.raises(mqstore.StoreLockedError), Stage(tmp_path / "out"):
             pass
         assert not root.exists()
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_errors_name_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = Path() if relative else tmp_path
+    source, output, logs = base / "source", base / "out", base / "logs"
+    for directory in (source / "config", logs):
+        directory.mkdir(parents=True)
+        (directory / "file").touch()
+
+    def told(kind: type[mqstore.MqstoreError], place: str, found: object = None) -> mqstore.MqstoreError:
+        def fail() -> None:
+            with Stage(output, source, {"commitlog": [logs]}) as stage:
+                top = stage.scratch() if place == "scratch" else stage.root
+                beside = f"beside {stage.root / 'config'}"
+                raise kind("wrong", path=top / place, found=beside if found is None else found)
+
+        with pytest.raises(kind) as caught:
+            fail()
+        assert ".out." not in str(caught.value)
+        return caught.value
+
+    damage = told(mqstore.CorruptFileError, "config/file")
+    assert (damage.path, damage.found) == (str(source / "config/file"), f"beside {source / 'config'}")
+    assert told(mqstore.CorruptFileError, "commitlog/file").path == str(logs / "file")
+    assert told(mqstore.CorruptFileError, "consumequeue/new").path == str(output / "consumequeue/new")
+    full = told(mqstore.DiskFullError, "config/file")
+    assert (full.path, full.found) == (str(output / "config/file"), f"beside {output / 'config'}")
+    assert told(mqstore.StoreIOError, "scratch").path == str(output)
+    assert told(mqstore.StoreIOError, "config/file", 7).found == 7
+    with Stage(output), pytest.raises(mqstore.StoreLockedError) as caught, Stage(output):
+        pass
+    assert caught.value.path == str(output)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,16 +24,29 @@ class Stage:
     """Use as a context manager; what is not put in place is removed on leaving.
 
     Entering raises StoreLockedError while another build into the same output is under way, and UsageError when one has
-    ended since.
+    ended since. Errors name the output, or the original of what was copied, and not the other name.
 
     Attributes:
         root: where to make the directory's content.
     """
 
-    def __init__(self, output: Path, source: Path | None = None) -> None:
-        """Raises UsageError when ``output`` is not new or empty, or one of the two lies inside the other."""
+    def __init__(
+        self, output: Path, source: Path | None = None, elsewhere: Mapping[str, Sequence[Path]] | None = None
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            output: the directory's own name.
+            source: what it is made of; files of the same place in both are original and copy.
+            elsewhere: directories of the source that lie outside of it, by the name that the copy has of them.
+
+        Raises:
+            UsageError: ``output`` is not new or empty, or one of the two lies inside the other.
+        """
+        self._given = output
         self._output = Path(os.path.abspath(output))
         self._source = source
+        self._elsewhere = elsewhere or {}
         self._check_is_new()
         places = [Path(os.path.realpath(one)) for one in (self._output, source) if one is not None]
         if len(places) == 2 and (places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0])):
@@ -45,7 +59,11 @@ class Stage:
         self._is_placed = False
 
     def __enter__(self) -> Stage:
-        self._take_root()
+        try:
+            self._take_root()
+        except errors.MqstoreError as error:
+            self._name_what_was_given(error)
+            raise
         try:
             self._check_is_new()
             copying.remove_tree(self._scratch)
@@ -103,10 +121,34 @@ class Stage:
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         self._clean()
-        if isinstance(value, errors.MqstoreError) and value.path is not None and self._source is not None:
-            path = Path(value.path)
-            if path.is_relative_to(self.root) and mode_of(copied := self._source / path.relative_to(self.root)):
-                value.path = str(copied)  # the copy is gone, and the fault is the original's
+        if isinstance(value, errors.MqstoreError):
+            self._name_what_was_given(value)
+
+    def _name_what_was_given(self, error: errors.MqstoreError) -> None:
+        """The copy is gone: what is wrong in it is wrong in the original, what could not be done was to the output."""
+        is_ours = isinstance(error, (errors.StoreIOError, errors.NotWritableError, errors.StoreLockedError))
+        source = None if is_ours else self._source
+        if error.path is not None:
+            error.path = str(self._place_given(Path(error.path), source))
+        for name in ("message", "expected", "found", "hint"):
+            text = str(getattr(error, name))
+            told = text.replace(str(self.root), str(source or self._given))
+            told = told.replace(str(self._scratch), str(self._given))
+            if told != text:
+                setattr(error, name, told)
+
+    def _place_given(self, path: Path, source: Path | None) -> Path:
+        if path.is_relative_to(self._scratch):
+            return self._given
+        if not path.is_relative_to(self.root):
+            return path
+        place = path.relative_to(self.root)
+        if source is not None:
+            directories = self._elsewhere.get(place.parts[0], ()) if place.parts else ()
+            for original in (source / place, *(one.joinpath(*place.parts[1:]) for one in directories)):
+                if mode_of(original):
+                    return original
+        return self._given / place
 
     def _clean(self) -> None:
         """Remove what is ours, and only then let another build begin."""

@@ -163,7 +163,7 @@ def _rebuild_copy(
     mend: Callable[[Path], None],
     on_progress: Progress | None,
 ) -> int:
-    staging = Stage(output, paths.root)
+    staging = Stage(output, paths.root, {paths.commit_log.name: paths.commit_logs})
     inventory_to_copy(paths)
     with staging:
         stage = StorePaths(staging.root)

@@ -163,11 +163,7 @@ def rebuild(
         if output is None:
             built = _rebuild_in_place(spark, old, config, split_bytes, on_progress)
         else:
-            with Stage(target, old.root) as stage:
-                new = _begin(spark, old, stage, config)
-                clock.note("copy")
-                built = build_derived(spark, new, split_bytes, on_progress)
-                stage.put_in_place()
+            built = _rebuild_copy(spark, old, target, config, split_bytes, on_progress, clock)
     except errors.CorruptRecordError as error:
         raise with_hint(error, errors.HINT_SALVAGE) from None
     clock.note("build")
@@ -284,11 +280,27 @@ def _put(target: TargetStore, built: Built) -> None:
     _note(target, built, built.ranges)
 
 
+def _rebuild_copy(
+    spark: SparkSession,
+    source: StorePaths,
+    target: Path,
+    config: StoreConfig,
+    split_bytes: int | None,
+    on_progress: Progress | None,
+    clock: Clock,
+) -> Built:
+    places = given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
+    source = StorePaths(source.root, places)
+    with Stage(target, source.root, {source.commit_log.name: source.commit_logs}) as stage:
+        new = _begin(spark, source, stage, config)
+        clock.note("copy")
+        built = build_derived(spark, new, split_bytes, on_progress)
+        stage.put_in_place()
+    return built
+
+
 def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> TargetStore:
     """Copy log and settings, the log's files side by side."""
-    source = StorePaths(
-        source.root, given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
-    )
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     end = end_while_running(source)
