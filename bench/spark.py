@@ -8,9 +8,10 @@ rows with all columns. What is over in a second or two is measured in a store of
 of the table is measured in each round, ours and its peer by turns, so that other load on the machine meets both. Where
 cores are compared, all of Spark is held to as many. Results are medians, with the lowest and highest round, and go to
 ``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process that is held to one core,
-divided by the cores that Spark has. In front of each, what was written before is sent to the disk, so that none pays
-for another's. A rebuild into a new store copies the log, which takes most of its time; one in place does not. The
-largest resident memory of any Python worker is noted for each row, and that of the driver at the end.
+divided by the cores that Spark has. In front of each, what was put out before is removed and the rest sent to the disk,
+so that none pays for another's; and each is done once without a clock whenever Spark was started. A rebuild into a new
+store copies the log, which takes most of its time; one in place does not. The largest resident memory of any Python
+worker is noted for each row, and that of the driver at the end.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ class Bench:
         self.parquet = work / "equivalent.parquet"
         self.cores = cores
         self.spark: Any = None
+        self._outputs = 0
 
     def start(self, cores: int) -> None:
         """A new session on so many cores, warmed up. Everything that Spark consists of keeps to as many of them."""
@@ -217,9 +219,16 @@ class Bench:
         mqstore.spark.jobs.audit(self.spark, self.store)
 
     def _fresh(self, name: str) -> Path:
-        path = self.work / name
-        shutil.rmtree(path, ignore_errors=True)
-        return path
+        self._outputs += 1
+        return self.work / f"{name}-{self._outputs}"
+
+    def clear(self) -> None:
+        """Remove what was put out so far, which no work should pay for, and let the device come to rest."""
+        for number in range(1, self._outputs + 1):
+            for path in self.work.glob(f"*-{number}"):
+                shutil.rmtree(path)
+        self._outputs = 0
+        os.sync()
 
 
 def keep_to(cores: int) -> None:
@@ -265,7 +274,7 @@ def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[],
         turns = [(ours, row.ours), (peer, row.peer)]
         for work, seconds in turns if number % 2 == 0 else turns[::-1]:
             keep_to(1 if row.per_core and seconds is row.peer else bench.cores)
-            os.sync()
+            bench.clear()
             with WorkerMemory() as memory:
                 started = time.perf_counter()
                 work()
@@ -328,14 +337,13 @@ def measure_cores(bench: Bench, large: Bench, messages: int, rounds: int) -> lis
     rows = {name: Row(f"{name}, {bench.cores} cores", "one core") for name in works}
     for name, row in rows.items():
         row.messages = messages if name.startswith("large") else 0
-    for number in range(rounds):
+    for _ in range(rounds):
         for cores in (bench.cores, 1):
             bench.start(cores)  # in the same Java, which is warm after the first round
             large.spark = bench.spark
             for name, work in works.items():
-                if number == 0:
-                    work()
-                os.sync()
+                work()  # a new session has new workers, which know nothing of it yet
+                bench.clear()
                 started = time.perf_counter()
                 work()
                 (rows[name].ours if cores == bench.cores else rows[name].peer).append(time.perf_counter() - started)

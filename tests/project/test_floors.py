@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -69,6 +70,25 @@ def test_import_loads_nothing_heavy(name: str) -> None:
     source = f"import {name}, sys; print(*{{module.partition('.')[0] for module in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & set(HEAVY_MODULES) == set()
+
+
+@pytest.mark.parametrize("job", ["exporting", "auditing", "rebuilding", "loading", "lagging"])
+def test_a_job_brings_no_other_into_sparks_workers(job: str) -> None:
+    """Each worker imports what its tasks need; the Kafka side alone would take as long as a hundred MB of log."""
+    source = f"import mqstore.spark.jobs.{job}, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert f"mqstore.spark.jobs.{job}" in loaded
+    assert [name for name in loaded if name.startswith(("mqstore.kafka", "mqstore.convert", "pyspark"))] == []
+
+
+def test_every_job_is_found_where_it_is_said_to_be() -> None:
+    jobs = importlib.import_module("mqstore.spark.jobs")
+    for name in jobs.__all__:
+        assert getattr(jobs, name).__name__ == name
+    assert set(jobs.__all__) <= set(dir(jobs))
+    with pytest.raises(AttributeError, match="no attribute 'exports'"):
+        _ = jobs.exports
 
 
 def test_kernels_do_without_arrow_and_numpy() -> None:
