@@ -17,11 +17,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import mqstore
 from mqstore import Message
 from mqstore.spark.jobs import lag, lagging
+from mqstore.spark.jobs.log_parts import plan_splits
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit
-from mqstore.spark.splits import SplitPolicy, open_log, plan_splits, read_split
+from mqstore.spark.splits import SplitPolicy, open_log, read_split
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.spark.stream import StreamReader
 from spark.support import run_here

@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,10 @@ import pyarrow.dataset as ds
 
 import mqstore
 from mqstore import Message, StoreConfig
-from mqstore.files.inventory import take_inventory
-from mqstore.spark.jobs import audit, auditing, export, exporting, parquet, rebuild, rebuilding
-from mqstore.spark.jobs.tasks import split_bytes_of
+from mqstore.spark import planning
+from mqstore.spark.jobs import audit, auditing, export, exporting, log_parts, parquet, rebuild, rebuilding
+from mqstore.spark.jobs.log_parts import plan_splits, split_bytes_for_cores
+from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
 from spark.support import expected_messages, files_below, open_files_below, read_here, rows_of, run_at_once, run_here
@@ -187,16 +187,28 @@ def test_partitions_by_name_as_the_command_takes_them(golden: Path, tmp_path: Pa
     assert names[0] == names[1]
 
 
-def test_how_much_of_a_log_one_task_takes(tmp_path: Path) -> None:
-    two_cores: Any = SimpleNamespace(_jsc=None, sparkContext=SimpleNamespace(defaultParallelism=2))
+def test_how_much_of_a_log_one_task_takes() -> None:
     for files, here, elsewhere in ((1, 256 << 20, 64 << 20), (2, 512 << 20, 128 << 20), (40, 1 << 30, 1 << 30)):
-        for number in range(files):
-            with (tmp_path / f"{number << 30:020d}").open("wb") as file:
-                file.truncate(1 << 30)
-        log = take_inventory([tmp_path])
-        assert (split_bytes_of(two_cores, None, log), split_bytes_of(NO_SPARK, None, log)) == (here, elsewhere)
-        assert split_bytes_of(two_cores, 5, log) == 5
-    assert split_bytes_of(two_cores, None, take_inventory([tmp_path / "none"])) == 64 << 20
+        sizes = (split_bytes_for_cores(files << 30, 2), split_bytes_for_cores(files << 30, None))
+        assert sizes == (here, elsewhere)
+    assert split_bytes_for_cores(0, 2) == 64 << 20
+
+
+def test_cores_end_together_with_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eleven files for two cores are ten and two halves, not six for one core and five for the other."""
+    with mqstore.open(tmp_path, mapped_file_size_commit_log=1 << 20) as made:
+        while made.log_end < (10 << 20) + (1 << 19):
+            made.put_batch([Message("t", b"x" * 10_000)] * 10)
+    monkeypatch.setattr(log_parts, "split_bytes_for_cores", lambda *_: 1 << 20)
+    monkeypatch.setattr(planning, "LEAST_SHARE_BYTES", 1 << 10)
+    store = StoreRef(str(tmp_path), "")
+    sizes = [one.end - one.begin for one in plan_splits(store, cores=2)]
+    assert (len(sizes), sizes[:10]) == (12, [1 << 20] * 10)
+    assert abs(sizes[10] - sizes[11]) <= 1
+    splits = plan_splits(store)
+    assert len(splits) == 11
+    assert sum(one.end - one.begin for one in splits) == sum(sizes)
+    assert len(plan_splits(store, 1 << 20, cores=2)) == 11  # as it was asked for
 
 
 def test_rebuild_of_a_damaged_log_names_what_passes_over_it(golden: Path, tmp_path: Path) -> None:

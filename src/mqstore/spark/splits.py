@@ -62,21 +62,6 @@ def open_log(store: StoreRef) -> LogReader:
     return LogReader(store.paths.commit_logs, pool=FilePool())
 
 
-def plan_splits(store: StoreRef, split_bytes: int, fail_on_data_loss: bool = True) -> list[Split]:
-    """The splits of one store, in log order: together they hold every record once.
-
-    Raises:
-        CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing.
-        UsageError: the splits would be too many.
-    """
-    log = open_log(store)
-    try:
-        check_files(log, fail_on_data_loss)
-        return split_ranges(store, log, [(log.min_offset, readable_end(log))], split_bytes)
-    finally:
-        log.close()
-
-
 def split_ranges(store: StoreRef, log: LogReader, ranges: Sequence[tuple[int, int]], split_bytes: int) -> list[Split]:
     """Splits of at most ``split_bytes`` that together hold the records that start in ``ranges``.
 

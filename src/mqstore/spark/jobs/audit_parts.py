@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mqstore import errors, kernels
-from mqstore.files.lock import is_locked
 from mqstore.files.pool import FilePool
-from mqstore.findings import Finding
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
 from mqstore.spark.jobs.key_files import KEY
@@ -24,13 +22,11 @@ from mqstore.spark.jobs.queue_files import Kinds, QueueKey, SplitUnits, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
 from mqstore.spark.tables import ENTRY
-from mqstore.store.check import check_small_files
 from mqstore.store.index_header import slots_misfit
 from mqstore.store.index_reader import Geometry, IndexFileReader
 from mqstore.store.log_reader import Chunk
 from mqstore.store.paths import StorePaths, is_directory_name
 from mqstore.store.queue_reader import QueueReader
-from mqstore.store.view import StoreView
 
 _FAILING: Final = SplitPolicy(fail_on_data_loss=False)
 _SKIPPING: Final = SplitPolicy(OnCorruptRecord.SKIP, fail_on_data_loss=False)
@@ -125,35 +121,6 @@ def _sum(keys: Any) -> int:
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
 
 
-# -- what is no part of the log
-
-
-class GlanceWork(NamedTuple):
-    """A store whose log's end and small files are looked at."""
-
-    path: Path
-
-
-class Glance(NamedTuple):
-    """Whether a check would find something there, and where the log ends."""
-
-    odd: bool
-    log_end: int
-
-
-def _glance(work: GlanceWork) -> Glance:
-    """Whether something is odd in the list of log files, behind the log's end, or in the small files.
-
-    Finding the end takes going through the last files of the log, hence in a task.
-    """
-    with StoreView(work.path) as view:
-        small: list[Finding] = []
-        check_small_files(view, small.append)
-        log = view.log
-        odd = small or log.inventory.problems or is_locked(view.paths.lock) or log.is_damaged_at(view.log_end)
-        return Glance(bool(odd), view.log_end)
-
-
 # -- queues
 
 
@@ -235,11 +202,11 @@ def audit_index_file(work: IndexWork) -> IndexAudit:
 
 # -- all of them
 
-Part = GlanceWork | IndexWork | Split
+Part = IndexWork | Split
 
 
-def audit_part(work: SplitWork, part: Part) -> Glance | IndexAudit | SplitAudit:
+def audit_part(work: SplitWork, part: Part) -> IndexAudit | SplitAudit:
     """Runs in a task: what there is to tell of a part of the store."""
     if isinstance(part, Split):
         return audit_split(work, part)
-    return audit_index_file(part) if isinstance(part, IndexWork) else _glance(part)
+    return audit_index_file(part)

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.files.inventory import ProblemKind
+from mqstore.files.lock import is_locked
 from mqstore.findings import Finding
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.spark.jobs.audit_parts import (
-    Glance,
-    GlanceWork,
     IndexAudit,
     IndexWork,
     QueuesWork,
@@ -29,12 +28,12 @@ from mqstore.spark.jobs.audit_parts import (
     audit_part,
     queues_are_odd,
 )
+from mqstore.spark.jobs.log_parts import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
-from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
-from mqstore.spark.splits import plan_splits
+from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_store_path
-from mqstore.store.check import CheckSummary, check_store
+from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
@@ -116,20 +115,19 @@ def audit(
     with StoreView(path) as view:
         scan = _scan(spark, view, levels, split_bytes, on_progress)
         is_odd = _is_odd(spark, view, scan)
-        view.log.trust_to(scan.glance.log_end)
+        clock.note("scan")
+        findings, summary = _name(spark, levels, path) if is_odd else ([], scan.summary(view))
+        view.log.trust_to(view.min_physical_offset + summary.log_bytes)
         units_in_queues = sum(queue.count for queue in view.queues())
-        counted = scan.summary(view.min_physical_offset, units_in_queues)
-    clock.note("scan")
-    findings, summary = _name(spark, levels, path) if is_odd else ([], counted)
     clock.note("check")
     return AuditResult(
-        records=counted.records if scan.splits else summary.records,
-        log_bytes=counted.log_bytes,
+        records=sum(one.found.records for one in scan.splits) if scan.splits else summary.records,
+        log_bytes=summary.log_bytes,
         units=sum(one.found.units for one in scan.splits) if scan.splits else summary.units,
         units_in_queues=units_in_queues,
         wrong_units=sum(one.wrong_units for one in scan.splits),
         keys=sum(one.found.keys for one in scan.splits) if scan.splits else None,
-        keys_in_index=counted.index_entries,
+        keys_in_index=scan.keys_in_index,
         findings=findings,
         summary=summary,
         seconds=clock.seconds,
@@ -138,23 +136,35 @@ def audit(
 
 
 class _Scan(NamedTuple):
-    """What the tasks told of the parts of a store, and the index files, the first of which begins at ``begin``."""
+    """What the tasks told of the parts of a store.
+
+    Attributes:
+        files: the index files, the first of which begins at ``begin``.
+        indexes: what they hold.
+        splits: what the splits of the log hold, the last of which ends at ``log_end`` if all of them are sound.
+        joined: the queues by the log.
+    """
 
     files: list[IndexFileReader]
     begin: int
-    glance: Glance
     indexes: list[IndexAudit]
     splits: list[SplitAudit]
+    log_end: int
     joined: JoinedRanges
 
-    def summary(self, min_offset: int, units_in_queues: int) -> CheckSummary:
+    @property
+    def keys_in_index(self) -> int:
+        """How many entries the index files have."""
+        return sum(file.header.index_count - 1 for file in self.files)
+
+    def summary(self, view: StoreView) -> CheckSummary:
         """What a check counts of a store in which nothing is wrong."""
         return CheckSummary(
             records=sum(one.found.records for one in self.splits),
-            log_bytes=self.glance.log_end - min_offset,
+            log_bytes=view.log_end - view.min_physical_offset,
             queues=len(self.joined.ranges),
-            units=units_in_queues,
-            index_entries=sum(file.header.index_count - 1 for file in self.files),
+            units=sum(queue.count for queue in view.queues()),
+            index_entries=self.keys_in_index,
         )
 
 
@@ -164,27 +174,38 @@ def _scan(
     files = _index_files(view)
     begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
     indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
-    size_bytes = split_bytes_of(spark, split_bytes, view.log.inventory)
-    splits = [] if _overlap(view) else plan_splits(StoreRef(str(view.path), ""), size_bytes, fail_on_data_loss=False)
+    splits = []
+    if not _overlap(view):
+        splits = plan_splits(StoreRef(str(view.path), ""), split_bytes, cores=cores(spark), fail_on_data_loss=False)
     work = SplitWork(Kinds(delay_levels, find_multi_dispatch(view.paths)), begin)
     joined = JoinedRanges()
 
-    def take(result: Glance | IndexAudit | SplitAudit) -> None:
+    def take(result: IndexAudit | SplitAudit) -> None:
         if isinstance(result, SplitAudit):
             joined.take(result.found)
 
-    # What takes longest comes first, so that no core waits for it at the end.
-    parts = [GlanceWork(view.path), *indexes, *splits]
+    parts = [*indexes, *splits]
     found: list[Any] = run_tasks(spark, functools.partial(audit_part, work), parts, on_progress, take)
-    return _Scan(files, begin, found[0], found[1 : len(indexes) + 1], found[len(indexes) + 1 :], joined)
+    log_end = splits[-1].end if splits else view.min_physical_offset
+    return _Scan(files, begin, found[: len(indexes)], found[len(indexes) :], log_end, joined)
 
 
 def _is_odd(spark: SparkSession, view: StoreView, scan: _Scan) -> bool:
-    """Whether a check would find something."""
-    odd = scan.glance.odd or scan.joined.irregular or any(one.odd for one in scan.splits)
-    odd = odd or _headers_are_odd(view, scan.files)
-    odd = odd or _index_is_odd(view, scan.begin, scan.splits, scan.indexes, scan.glance.log_end)
+    """Whether a check would find something. If it would not, ``view`` knows where the log ends."""
+    odd = _overlap(view) or _is_odd_beside_log(view) or scan.joined.irregular or any(one.odd for one in scan.splits)
+    if odd or _headers_are_odd(view, scan.files):
+        return True
+    view.log.trust_to(scan.log_end)
+    odd = view.log.is_damaged_at(view.log_end)
+    odd = odd or _index_is_odd(view, scan.begin, scan.splits, scan.indexes, view.log_end)
     return odd or any(_queues(spark, view, scan.joined.ranges))
+
+
+def _is_odd_beside_log(view: StoreView) -> bool:
+    """Whether a check would find something in the list of log files, or in the small files."""
+    small: list[Finding] = []
+    check_small_files(view, small.append)
+    return bool(small or view.log.inventory.problems or is_locked(view.paths.lock))
 
 
 def _overlap(view: StoreView) -> bool:

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
-from mqstore.files.inventory import FileEntry, take_inventory
+from mqstore.files.inventory import FileEntry
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import index_files, queue_files
+from mqstore.spark.jobs.log_parts import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
-from mqstore.spark.jobs.tasks import Clock, Progress, check_split_bytes, run_tasks, split_bytes_of
-from mqstore.spark.splits import open_log, plan_splits, with_hint
+from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
+from mqstore.spark.splits import open_log, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
@@ -249,7 +250,7 @@ def _replace(target: TargetStore, built: Built) -> None:
 def _build(spark: SparkSession, target: TargetStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
     """Build queues and index in the scratch directory."""
     config = target.config
-    splits = plan_splits(target.store, split_bytes_of(spark, split_bytes, take_inventory(target.paths.commit_logs)))
+    splits = plan_splits(target.store, split_bytes, cores=cores(spark))
     paths = StorePaths(target.scratch / "built")
     durable.make_directories(paths.root)
     keys = target.scratch if config.message_index_enable else None

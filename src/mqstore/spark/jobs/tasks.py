@@ -8,10 +8,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mqstore.errors import MqstoreError, UsageError
-from mqstore.files.inventory import Inventory
+from mqstore.errors import MqstoreError
 from mqstore.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -51,33 +50,10 @@ class Clock:
 _LOOK_EVERY_S = 0.2
 _GROUP = "spark.jobGroup.id"
 
-_TASKS_A_CORE: Final = 2
-_CORES_IF_UNTOLD: Final = 8
-_LEAST_SPLIT_BYTES: Final = 64 << 20
-_MOST_SPLIT_BYTES: Final = 1 << 30
-
-
-def check_split_bytes(split_bytes: int | None) -> None:
-    """Raise UsageError for a size that cannot be."""
-    if split_bytes is not None and split_bytes < 1:
-        raise UsageError("split_bytes is below 1", found=split_bytes)
-
 
 def cores(spark: SparkSession) -> int | None:
     """How many tasks run at the same time; None where nobody says, as with Spark Connect."""
     return spark.sparkContext.defaultParallelism if hasattr(spark, "_jsc") else None
-
-
-def split_bytes_of(spark: SparkSession, split_bytes: int | None, log: Inventory) -> int:
-    """``split_bytes``, or how much of ``log`` a task takes where that is left to the job.
-
-    Each core gets two tasks or more, so that none has to wait long for another's last. But a gigabyte is gone through
-    in less than a second, so that smaller tasks would cost more than they do.
-    """
-    if split_bytes is not None:
-        return split_bytes
-    share = sum(entry.length for entry in log.entries) // (_TASKS_A_CORE * (cores(spark) or _CORES_IF_UNTOLD))
-    return min(_MOST_SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, share))
 
 
 def run_tasks(

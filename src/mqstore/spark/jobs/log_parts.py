@@ -1,0 +1,60 @@
+"""How a log is shared out among the tasks of a job that goes through all of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqstore.errors import UsageError
+from mqstore.spark.planning import levelled
+from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_ranges
+from mqstore.spark.stores import StoreRef
+
+_TASKS_A_CORE: Final = 2
+_CORES_IF_UNTOLD: Final = 8
+_LEAST_SPLIT_BYTES: Final = 64 << 20
+_MOST_SPLIT_BYTES: Final = 1 << 30
+
+
+def check_split_bytes(split_bytes: int | None) -> None:
+    """Raise UsageError for a size that cannot be."""
+    if split_bytes is not None and split_bytes < 1:
+        raise UsageError("split_bytes is below 1", found=split_bytes)
+
+
+def split_bytes_for_cores(log_bytes: int, cores: int | None) -> int:
+    """How much of a log of ``log_bytes`` a task takes where so many run at the same time, or nobody knows how many.
+
+    Each core gets two tasks or more, so that none has to wait long for another's last. But a gigabyte is gone through
+    in less than a second, so that smaller tasks would cost more than they do.
+    """
+    share = log_bytes // (_TASKS_A_CORE * (cores or _CORES_IF_UNTOLD))
+    return min(_MOST_SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, share))
+
+
+def plan_splits(
+    store: StoreRef, split_bytes: int | None = None, *, cores: int | None = None, fail_on_data_loss: bool = True
+) -> list[Split]:
+    """The splits of one store, in log order: together they hold every record once.
+
+    Args:
+        store: the store.
+        split_bytes: how much of the log a split has at most; left out, what suits the log and the cores, and the last
+            ones are so cut that all cores end together.
+        cores: how many tasks run at the same time, None where nobody knows.
+        fail_on_data_loss: whether a missing file of the log is an error.
+
+    Raises:
+        CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing.
+        UsageError: the splits would be too many.
+    """
+    log = open_log(store)
+    try:
+        check_files(log, fail_on_data_loss)
+        end = readable_end(log)
+        size = split_bytes or split_bytes_for_cores(end - log.min_offset, cores)
+        splits = split_ranges(store, log, [(log.min_offset, end)], size)
+    finally:
+        log.close()
+    if split_bytes is not None or cores is None:
+        return splits
+    return [piece for part in levelled([[one] for one in splits], cores) for piece in part if isinstance(piece, Split)]
