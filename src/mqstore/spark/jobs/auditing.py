@@ -140,6 +140,7 @@ class _Scan(NamedTuple):
 
     Attributes:
         files: the index files, the first of which begins at ``begin``.
+        keys_in_index: how many entries they have.
         indexes: what they hold.
         splits: what the splits of the log hold, the last of which ends at ``log_end`` if all of them are sound.
         joined: the queues by the log.
@@ -147,15 +148,11 @@ class _Scan(NamedTuple):
 
     files: list[IndexFileReader]
     begin: int
+    keys_in_index: int
     indexes: list[IndexAudit]
     splits: list[SplitAudit]
     log_end: int
     joined: JoinedRanges
-
-    @property
-    def keys_in_index(self) -> int:
-        """How many entries the index files have."""
-        return sum(file.header.index_count - 1 for file in self.files)
 
     def summary(self, view: StoreView) -> CheckSummary:
         """What a check counts of a store in which nothing is wrong."""
@@ -187,7 +184,8 @@ def _scan(
     parts = [*indexes, *splits]
     found: list[Any] = run_tasks(spark, functools.partial(audit_part, work), parts, on_progress, take)
     log_end = splits[-1].end if splits else view.min_physical_offset
-    return _Scan(files, begin, found[: len(indexes)], found[len(indexes) :], log_end, joined)
+    keys = sum(file.header.index_count - 1 for file in files)
+    return _Scan(files, begin, keys, found[: len(indexes)], found[len(indexes) :], log_end, joined)
 
 
 def _is_odd(spark: SparkSession, view: StoreView, scan: _Scan) -> bool:
