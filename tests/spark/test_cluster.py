@@ -134,7 +134,7 @@ def test_tasks_that_die_and_tasks_that_run_twice_at_once(cluster: Cluster, tmp_p
            "spark.sql.adaptive.enabled": False, "spark.sql.shuffle.partitions": 4},
     )  # fmt: skip
     stages, rows, different = json.loads(printed.splitlines()[-1])
-    names = ["measure", "write", "build_units", "build_file", "_copy", "build_units", "build_file"]
+    names = ["measure", "write", "do_part", "build_file", "do_part", "build_file"]
     assert stages == [[name, True, "True"] for name in names]
     assert rows == different == 2000
     for calm, troubled in (("loaded", "loaded-in-trouble"), ("rebuilt", "rebuilt-in-trouble")):

@@ -124,7 +124,7 @@ def test_a_store_that_runs_is_refused_and_cannot_be_opened_meanwhile(
     assert seen == [before] * 2
 
 
-@pytest.mark.parametrize("step", ["build_units", "build_file", "_put", "_note"])
+@pytest.mark.parametrize("step", ["do_part", "build_file", "_put", "_note"])
 def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def fail(*arguments: Any) -> None:
         raise mqstore.DiskFullError("no space left")

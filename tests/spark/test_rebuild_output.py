@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,12 @@ from mqstore import Message, StoreConfig
 from mqstore.files import copying
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
+from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy
+from mqstore.spark.jobs.log_parts import plan_splits
+from mqstore.spark.splits import Split
+from mqstore.spark.stores import StoreRef
 from mqstore.store.rebuild import rebuild as rebuild_in_order
-from spark.support import files_below, run_here
+from spark.support import files_below, run_at_once, run_here
 from store.support import findings
 
 NO_SPARK: Any = None
@@ -136,3 +142,64 @@ def test_damage_in_a_running_store_is_told_and_not_wiped_away(tmp_path: Path) ->
             rebuild(NO_SPARK, tmp_path / "s", tmp_path / "out")
         rebuild_in_order(tmp_path / "s", tmp_path / "out")  # a power cut may have left messages as new as these so
     assert list((tmp_path / "out" / "cut-off").iterdir())
+
+
+# -- the log's copy
+
+
+@pytest.fixture
+def log_of_files(tmp_path: Path) -> Path:
+    """A store whose log has ten closed files and one that goes on."""
+    with mqstore.open(tmp_path / "s", mapped_file_size_commit_log=1 << 20) as store:
+        while store.log_end < (10 << 20) + (1 << 18):
+            store.put_batch([Message("t", bytes([number]) * 200_000, keys=["k"]) for number in range(1, 5)])
+    for number, path in enumerate(sorted((tmp_path / "s" / "commitlog").iterdir())):
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize("run", [run_here, run_at_once])
+@pytest.mark.parametrize("split_bytes", [300_000, 1 << 20, 1 << 30])
+def test_the_log_is_copied_by_the_tasks_that_go_through_it(
+    log_of_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, split_bytes: int
+) -> None:
+    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    mqstore.rebuild(log_of_files, tmp_path / "in-order")
+    rebuild(NO_SPARK, log_of_files, tmp_path / "out", split_bytes=split_bytes)
+    assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")
+    for path in sorted((log_of_files / "commitlog").iterdir()):
+        copied, original = (tmp_path / "out" / "commitlog" / path.name).stat(), path.stat()
+        if int(path.name) < 10 << 20:  # the last one is written to when the store is closed as it should be
+            assert copied.st_mtime_ns == original.st_mtime_ns
+        assert copied.st_blocks <= original.st_blocks  # what was never written takes no room
+    assert findings(tmp_path / "out") == []
+
+
+def test_each_byte_is_copied_once_and_the_last_file_as_a_whole(log_of_files: Path, tmp_path: Path) -> None:
+    """What a store goes on writing to is copied under another name: an attempt that comes late would write to it."""
+    paths = sorted((log_of_files / "commitlog").iterdir())
+    files = [FileCopy(path, tmp_path / path.name, int(path.name), 1 << 20) for path in paths]
+    splits = plan_splits(StoreRef(str(log_of_files), ""), 300_000)
+    log = LogCopy(StoreRef(str(log_of_files), ""), files)
+    whole, *parts = log.begin(splits)
+    assert whole == files[-1]
+    assert not whole.target.exists()
+    assert [one for one in parts if isinstance(one, Split)] == [one for one in splits if one.begin >= 10 << 20]
+    copied = [one for one in parts if isinstance(one, CopiedSplit)]
+    assert [one.split for one in copied] == [one for one in splits if one.begin < 10 << 20]
+    ranges = [(one.file.start + one.begin, one.file.start + one.end) for one in copied]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == 10 << 20
+    assert all(one[1] == two[0] for one, two in itertools.pairwise(ranges))
+
+
+def test_a_log_that_cannot_be_copied(log_of_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise mqstore.DiskFullError("no space left")
+
+    for name in ("begin_copy", "copy_range", "copy_file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(copying, name, full)
+            with pytest.raises(mqstore.DiskFullError):
+                rebuild(NO_SPARK, log_of_files, tmp_path / "out")
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]

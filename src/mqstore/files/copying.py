@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import filecmp
 import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from mqstore import errors
 from mqstore.files import durable
@@ -27,31 +29,65 @@ def copy_file(source: Path, target: Path) -> None:
     Space that ``source`` never used takes none in the copy. The copy is synced, its name is not.
 
     Raises:
+        CorruptFileError: ``source`` is no regular file.
         DiskFullError, StoreIOError: the copy could not be made; ``target`` may be left incomplete.
     """
+    begin_copy(source, target)
+    copy_range(source, target, 0, None)
+    durable.sync_path(target)
+    copy_times(source, target)
+
+
+def begin_copy(source: Path, target: Path) -> None:
+    """Make the new file ``target`` of the length of ``source``, with nothing in it; raises as :func:`copy_file`."""
+    with _opened(source) as reader:
+        os.close(durable.create_file(target, os.fstat(reader.fileno()).st_size))
+
+
+def copy_range(source: Path, target: Path, begin: int, end: int | None) -> None:
+    """Copy bytes [begin, end) of ``source`` to their place in ``target``, which is there; None is all to the end.
+
+    The device begins with them, and the caller syncs. Raises as :func:`copy_file`.
+    """
+    with _opened(source) as reader:
+        try:
+            fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise errors.from_os_error(error, "copy to file", target) from error
+        try:
+            size_bytes = os.fstat(reader.fileno()).st_size
+            _copy_data(reader.fileno(), fd, begin, size_bytes if end is None else min(end, size_bytes), target)
+        finally:
+            os.close(fd)
+
+
+def copy_times(source: Path, target: Path) -> None:
+    """Give ``target`` the times of ``source``; raises as :func:`copy_file`."""
+    with _opened(source) as reader:
+        status = os.fstat(reader.fileno())
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@contextlib.contextmanager
+def _opened(source: Path) -> Iterator[BinaryIO]:
+    """``source``, which is a regular file, for the length of the block."""
     try:
         # Without O_NONBLOCK a pipe in place of the file would hold us for ever.
         with open(os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as reader:
-            status = os.fstat(reader.fileno())
-            if not stat.S_ISREG(status.st_mode):
+            mode = os.fstat(reader.fileno()).st_mode
+            if not stat.S_ISREG(mode):
                 raise errors.CorruptFileError(
-                    "no regular file", path=source, found=kind_of(status.st_mode), hint=errors.HINT_FOREIGN
+                    "no regular file", path=source, found=kind_of(mode), hint=errors.HINT_FOREIGN
                 )
-            fd = durable.create_file(target, status.st_size)
-            try:
-                _copy_data(reader.fileno(), fd, status.st_size, target)
-                durable.sync_file(fd, target)
-            finally:
-                os.close(fd)
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+            yield reader
     except OSError as error:
         if isinstance(error, errors.MqstoreError):
             raise
         raise errors.from_os_error(error, "copy file", source) from error
 
 
-def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) -> None:
-    for start, end in durable.data_ranges(source_fd, 0, size_bytes):
+def _copy_data(source_fd: int, target_fd: int, begin: int, stop: int, target: Path) -> None:
+    for start, end in durable.data_ranges(source_fd, begin, stop):
         position = start
         while position < end:
             chunk = os.pread(source_fd, min(_CHUNK_BYTES, end - position), position)
@@ -59,6 +95,7 @@ def _copy_data(source_fd: int, target_fd: int, size_bytes: int, target: Path) ->
                 return
             if chunk.strip(b"\0"):
                 durable.write_at(target_fd, chunk, position, target)
+                durable.begin_sync(target_fd, position, len(chunk))
             position += len(chunk)
 
 

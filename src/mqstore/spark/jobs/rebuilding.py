@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
-from mqstore.files.inventory import FileEntry
+from mqstore.files.lock import is_locked
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import index_files, queue_files
+from mqstore.spark.jobs.log_copies import FileCopy, LogCopy, copy_whole, do_part
 from mqstore.spark.jobs.log_parts import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
@@ -36,7 +37,6 @@ from mqstore.store.arguments import check_store_path
 from mqstore.store.aside import move_aside, put_back
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
-from mqstore.store.cutting import cut_file
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places, save_places
@@ -72,7 +72,7 @@ class RebuildResult:
         keys, index_files: what its index holds.
         seconds: how long it took.
         in_order: True when the log was irregular, so that it had to be gone through in order on the driver.
-        stage_seconds: by stage: copy, unless in place, and build.
+        stage_seconds: by stage: copy, unless in place, and build, whose tasks copy the log if they can.
         left_out: messages of the log that are in no queue, as their records claim queues or places that cannot be.
     """
 
@@ -194,10 +194,14 @@ class Built(NamedTuple):
 
 
 def build_derived(
-    spark: SparkSession, target: TargetStore, split_bytes: int | None = None, on_progress: Progress | None = None
+    spark: SparkSession,
+    target: TargetStore,
+    split_bytes: int | None = None,
+    on_progress: Progress | None = None,
+    log: LogCopy | None = None,
 ) -> Built:
-    """Build queues and index of a store that has its log alone, and close it as a broker would."""
-    built = _build(spark, target, split_bytes, on_progress)
+    """Build queues and index of a store that has its log alone, or gets it by that; and close it as a broker would."""
+    built = _build(spark, target, split_bytes, on_progress, log)
     _put(target, built)
     return built.and_left_out(put_in_order(target.paths.root, target.config))
 
@@ -247,10 +251,17 @@ def _replace(target: TargetStore, built: Built) -> None:
         raise
 
 
-def _build(spark: SparkSession, target: TargetStore, split_bytes: int | None, on_progress: Progress | None) -> Built:
+def _build(
+    spark: SparkSession,
+    target: TargetStore,
+    split_bytes: int | None,
+    on_progress: Progress | None,
+    log: LogCopy | None = None,
+) -> Built:
     """Build queues and index in the scratch directory."""
     config = target.config
-    splits = plan_splits(target.store, split_bytes, cores=cores(spark))
+    log = log or LogCopy(target.store)
+    splits = plan_splits(log.store, split_bytes, cores=cores(spark))
     paths = StorePaths(target.scratch / "built")
     durable.make_directories(paths.root)
     keys = target.scratch if config.message_index_enable else None
@@ -258,7 +269,10 @@ def _build(spark: SparkSession, target: TargetStore, split_bytes: int | None, on
     levels = config.message_delay_level or DEFAULT_DELAY_LEVELS
     work = queue_files.Work(paths.root, target.sizes.consume_queue, queue_files.Kinds(levels, multi), keys)
     joined = queue_files.JoinedRanges()
-    found = run_tasks(spark, functools.partial(queue_files.build_units, work), splits, on_progress, joined.take)
+    build = functools.partial(queue_files.build_units, work)
+    do = functools.partial(do_part, build, target.scratch)
+    found = run_tasks(spark, do, log.begin(splits), on_progress, joined.take)
+    log.end()
     if joined.irregular:
         _log.warning("%s: queues with gaps or doubles, going through the log in order", target.paths.root)
         return Built(paths, found, None, [], 0)
@@ -293,46 +307,32 @@ def _rebuild_copy(
     places = given_places(source.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
     source = StorePaths(source.root, places)
     with Stage(target, source.root, {source.commit_log.name: source.commit_logs}) as stage:
-        new = _begin(spark, source, stage, config)
+        new, copies = _begin(source, stage, config)
+        log = LogCopy(StoreRef(str(source.root), ""), copies)
+        if places is not None or is_locked(source.lock):
+            # Tasks know a store by its path alone, and a copy of a running one ends where that did.
+            run_tasks(spark, functools.partial(copy_whole, stage.scratch()), copies)
+            log.end()
+            log = LogCopy(new.store)
         clock.note("copy")
-        built = build_derived(spark, new, split_bytes, on_progress)
+        built = build_derived(spark, new, split_bytes, on_progress, log)
         stage.put_in_place()
     return built
 
 
-def _begin(spark: SparkSession, source: StorePaths, stage: Stage, config: StoreConfig) -> TargetStore:
-    """Copy log and settings, the log's files side by side."""
+def _begin(source: StorePaths, stage: Stage, config: StoreConfig) -> tuple[TargetStore, list[FileCopy]]:
+    """Copy the settings; and the files of the log, which are still to be copied."""
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
     end = end_while_running(source)
     inventory = inventory_to_copy(source)
     copies = [
-        _Copy(entry, paths.commit_log / entry.path.name, inventory.size_bytes, end)
+        FileCopy(entry.path, paths.commit_log / entry.path.name, entry.start, inventory.size_bytes, end)
         for entry in inventory.entries
         if end is None or entry.start < end
     ]
-    run_tasks(spark, functools.partial(_copy, stage.scratch()), copies)
-    durable.sync_directory(paths.commit_log)
     copy_beside_log(source, paths)
-    return TargetStore.of(paths, stage.scratch(), in_one_directory(config), source)
-
-
-class _Copy(NamedTuple):
-    """A file of the log, its copy, the size of such files, and where the log is to end, if not where it does."""
-
-    source: FileEntry
-    target: Path
-    size: int
-    end: int | None
-
-
-def _copy(scratch: Path, copy: _Copy) -> None:
-    """Runs in a task: copy a file under a name of the attempt's own first, so that running twice does no harm."""
-    own = scratch / f"{copy.target.name}-{uuid.uuid4().hex}"
-    copying.copy_file(copy.source.path, own)
-    if copy.end is not None and copy.end < copy.source.start + copy.size:
-        cut_file(own, copy.size, copy.source.start, copy.end)
-    durable.rename(own, copy.target)
+    return TargetStore.of(paths, stage.scratch(), in_one_directory(config), source), copies
 
 
 def _build_index(spark: SparkSession, target: TargetStore, paths: StorePaths, found: list[SplitUnits]) -> list[str]:
