@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import mqstore
 from mqstore import Message
 from mqstore.spark.jobs import lag, lagging
-from mqstore.spark.jobs.log_parts import plan_splits
+from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_reading import read_queue_split

@@ -17,8 +17,8 @@ import pyarrow.dataset as ds
 import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark import planning
-from mqstore.spark.jobs import audit, auditing, export, exporting, log_parts, parquet, rebuild, rebuilding
-from mqstore.spark.jobs.log_parts import plan_splits, split_bytes_for_cores
+from mqstore.spark.jobs import audit, auditing, export, exporting, log_shares, parquet, rebuild, rebuilding
+from mqstore.spark.jobs.log_shares import plan_splits, split_bytes_for_cores
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
 from mqstore.store.rebuild import rebuild as rebuild_in_order
@@ -199,7 +199,7 @@ def test_cores_end_together_with_a_log(tmp_path: Path, monkeypatch: pytest.Monke
     with mqstore.open(tmp_path, mapped_file_size_commit_log=1 << 20) as made:
         while made.log_end < (10 << 20) + (1 << 19):
             made.put_batch([Message("t", b"x" * 10_000)] * 10)
-    monkeypatch.setattr(log_parts, "split_bytes_for_cores", lambda *_: 1 << 20)
+    monkeypatch.setattr(log_shares, "split_bytes_for_cores", lambda *_: 1 << 20)
     monkeypatch.setattr(planning, "LEAST_SHARE_BYTES", 1 << 10)
     store = StoreRef(str(tmp_path), "")
     sizes = [one.end - one.begin for one in plan_splits(store, cores=2)]

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import rebuild, rebuilding
-from mqstore.spark.jobs.log_parts import plan_splits
+from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, SplitUnits, Work, build_units
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store

@@ -18,7 +18,7 @@ from mqstore.files import copying
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy
-from mqstore.spark.jobs.log_parts import plan_splits
+from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef
 from mqstore.store.rebuild import rebuild as rebuild_in_order

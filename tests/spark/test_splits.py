@@ -17,7 +17,7 @@ import mqstore
 from mqstore import Message
 from mqstore.layout.record import encode_record
 from mqstore.spark import splits
-from mqstore.spark.jobs.log_parts import plan_splits
+from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split, readable_end
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader

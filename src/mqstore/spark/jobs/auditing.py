@@ -28,7 +28,7 @@ from mqstore.spark.jobs.audit_parts import (
     audit_part,
     queues_are_odd,
 )
-from mqstore.spark.jobs.log_parts import check_split_bytes, plan_splits
+from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.stores import StoreRef

@@ -27,7 +27,7 @@ from mqstore.layout import index as index_layout
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import index_files, queue_files
 from mqstore.spark.jobs.log_copies import FileCopy, LogCopy, copy_whole, do_part
-from mqstore.spark.jobs.log_parts import check_split_bytes, plan_splits
+from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.splits import open_log, with_hint
