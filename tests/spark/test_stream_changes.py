@@ -130,7 +130,7 @@ def test_what_a_killed_rebuild_left_aside_does_not_hold_a_stream_up(store: Path)
 
 def test_queues_that_are_moved_while_they_are_looked_at(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query(store)
-    real = queue_states._directories
+    real = queue_states.state_of
     queues, away = store / "consumequeue", store.parent / "away"
     calls: list[int] = []
 
@@ -143,7 +143,7 @@ def test_queues_that_are_moved_while_they_are_looked_at(store: Path, monkeypatch
             shutil.copytree(away, queues)
         return found
 
-    monkeypatch.setattr(queue_states, "_directories", directories)
+    monkeypatch.setattr(queue_states, "state_of", directories)
     assert query.batch() == 400
     assert len(calls) > 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from mqstore.spark.splits import Split, check_files, open_log, readable_end, spl
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.tables import Numbers, UnitRange
 from mqstore.store.log_reader import LogReader
+from mqstore.store.queue_states import is_rebuilt, while_queues_stay
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +68,8 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
         least = -(-options.min_partitions // store_count)
         if options.plan is not Plan.SCAN:
             try:
-                planned = _guided(store, log, options, selection, window, least)
+                guided = functools.partial(_guided, store, log, options, selection, window, least)
+                planned = while_queues_stay(store.paths, guided)
                 if options.plan is Plan.QUEUES or planned.cost_bytes * WORTH <= scan_bytes:
                     _log.info("%s: %s, about %d bytes of %d", store.path, planned.how, planned.cost_bytes, scan_bytes)
                     return planned.pieces
@@ -84,6 +87,8 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
 def _guided(
     store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges, least: int
 ) -> _Plan:
+    if is_rebuilt(store.paths):
+        raise GuideRefusedError("a rebuild in place is going on, or was broken off")
     if selection.keys is not None and selection.topics is not None:
         return _by_index(store, log, options, selection, window)
     if selection.chooses_queues:

@@ -25,9 +25,8 @@ from mqstore.spark.stream_ends import HINT
 from mqstore.spark.tables import UNIT, Numbers, UnitRange
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
-from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
-from mqstore.store.queue_states import old_queues, old_reader, while_queues_stay
+from mqstore.store.queue_states import reader_up_to, while_queues_stay
 
 _log = logging.getLogger(__name__)
 
@@ -62,10 +61,9 @@ def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
 
 
 def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wanted:
-    old = old_queues(split.store.paths)
     parts = [np.empty(0, PLACE)]
     for number, one in enumerate(split.ranges):
-        for part in _units_of(split, one, _reader(split, one, old, pool), policy):
+        for part in _units_of(split, one, _reader(split, one, pool), policy):
             part["range"] = number
             parts.append(part)
     wanted: Wanted = np.concatenate(parts)
@@ -100,15 +98,8 @@ def _units_of(split: QueueSplit, one: UnitRange, reader: QueueReader, policy: Sp
     return parts
 
 
-def _reader(split: QueueSplit, one: UnitRange, old: StorePaths | None, pool: FilePool) -> QueueReader:
-    """The queue as it is, or as it was while a rebuild in place has not got as far again."""
-    reader = QueueReader(one.topic, one.queue_id, split.store.paths.queue(one.topic, one.queue_id), pool)
-    before = old_reader(old, one.topic, one.queue_id, pool)
-    if before is not None:
-        last, was = reader.unit(one.end - 1), before.unit(one.end - 1)
-        if (last is None or not last.is_written) and was is not None and was.is_written:
-            return before
-    return reader
+def _reader(split: QueueSplit, one: UnitRange, pool: FilePool) -> QueueReader:
+    return reader_up_to(split.store.paths, one.topic, one.queue_id, one.end, pool)
 
 
 def _lost(split: QueueSplit, one: UnitRange, first: int, stop: int, policy: SplitPolicy) -> None:
@@ -229,8 +220,7 @@ class _SplitReader:
     def _looked_at_again(self, number: int) -> QueueReader:
         """The queue of a range, listed anew: another store may have taken the place of the one that was planned for."""
         if number not in self._again:
-            old = old_queues(self._split.store.paths)
-            self._again[number] = _reader(self._split, self._split.ranges[number], old, self._pool)
+            self._again[number] = _reader(self._split, self._split.ranges[number], self._pool)
         return self._again[number]
 
     def _error_at(self, begin: int, size: int) -> errors.MqstoreError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
@@ -10,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.errors import CorruptFileError
-from mqstore.files.inventory import take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.layout import index as layout
 from mqstore.spark.options import ReadOptions
@@ -18,8 +18,7 @@ from mqstore.spark.pushed import Pushed
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
 from mqstore.store.columns import BATCH_ROWS, TIMESTAMP
-from mqstore.store.index_reader import IndexFileReader, list_index_files
-from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_states import reader_up_to, while_queues_stay
 from mqstore.store.view import StoreView
 
 UNIT: Final = np.dtype([("physicalOffset", ">i8"), ("storeSize", ">i4"), ("tagsCode", ">i8")])
@@ -131,36 +130,39 @@ class QueuesView(TableView):
         pool = FilePool()
         try:
             for one in part.ranges:
-                directory = part.store.paths.queue(one.topic, one.queue_id)
-                queue = QueueReader(one.topic, one.queue_id, directory, pool)
-                yield from self._units(queue, one, part.store.broker_name)
+                read = functools.partial(self._stretches, part.store, one, pool)
+                # All of a range first, as it may turn out that a rebuild has moved the queue meanwhile.
+                for offset, data in while_queues_stay(part.store.paths, read):
+                    yield from self._units(one, offset, data, part.store.broker_name)
         finally:
             pool.close()
 
-    def _units(self, queue: QueueReader, wanted: UnitRange, broker_name: str) -> Iterator[Any]:
-        offset = wanted.begin
-        while offset < wanted.end:
-            data = queue.units(offset, min(BATCH_ROWS, wanted.end - offset))
-            if not data:
-                if self.options.fail_on_data_loss:
-                    raise CorruptFileError(
-                        "a consume queue file is missing", path=queue.directory, offset=offset,
-                        hint="mqstore rebuild builds the queues anew; failOnDataLoss=false passes over it",
-                    )  # fmt: skip
-                per_file = max(1, queue.inventory.size_bytes // UNIT.itemsize)
-                offset += per_file - offset % per_file
-                continue
-            units = np.frombuffer(data, UNIT)
-            rows = len(units)
+    def _stretches(self, store: StoreRef, wanted: UnitRange, pool: FilePool) -> list[tuple[int, bytes]]:
+        """The units of a range, piece by piece with the offset of the first."""
+        queue = reader_up_to(store.paths, wanted.topic, wanted.queue_id, wanted.end, pool)
+        found = []
+        for offset, _, data in queue.stretches(wanted.begin, wanted.end):
+            if data:
+                found.append((offset, data))
+            elif self.options.fail_on_data_loss:
+                raise CorruptFileError(
+                    "a consume queue file is missing", path=queue.directory, offset=offset,
+                    hint="mqstore rebuild builds the queues anew; failOnDataLoss=false passes over it",
+                )  # fmt: skip
+        return found
+
+    def _units(self, wanted: UnitRange, first: int, data: bytes, broker_name: str) -> Iterator[Any]:
+        for begin in range(0, len(data), BATCH_ROWS * UNIT.itemsize):
+            units = np.frombuffer(data[begin : begin + BATCH_ROWS * UNIT.itemsize], UNIT)
+            rows, offset = len(units), first + begin // UNIT.itemsize
             arrays = [
-                pa.repeat(pa.scalar(queue.topic, pa.string()), rows),
-                pa.repeat(pa.scalar(queue.queue_id, pa.int32()), rows),
+                pa.repeat(pa.scalar(wanted.topic, pa.string()), rows),
+                pa.repeat(pa.scalar(wanted.queue_id, pa.int32()), rows),
                 pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
                 *(pa.array(units[name].astype(UNIT[name].newbyteorder("="))) for name in UNIT.fields or ()),
                 pa.repeat(pa.scalar(broker_name, pa.string()), rows),
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
-            offset += rows
 
 
 def _astuple(queue: Any) -> tuple[str, int, int, int]:
@@ -204,31 +206,41 @@ class IndexView(TableView):
 
     def plan(self) -> list[IndexPart]:
         """One part a file."""
-        return [IndexPart(store, path.name) for store in self.stores for path in list_index_files(store.paths.index)]
+        parts = []
+        for store in self.stores:
+            with StoreView(store.path) as view:
+                parts += [IndexPart(store, file.path.name) for file in view.index_files()]
+        return parts
 
     def read(self, part: IndexPart) -> Iterator[Any]:
         """The entries of one file; their times are whole seconds behind the file's first."""
-        pool = FilePool(1)
-        try:
-            reader = IndexFileReader(part.store.paths.index / part.name, pool)
-            header = reader.header
-            for first in range(1, header.index_count, BATCH_ROWS):
-                rows = min(BATCH_ROWS, header.index_count - first)
-                position = layout.entry_position(first, reader.geometry.hash_slots)
-                entries = np.frombuffer(pool.read(reader.path, position, rows * ENTRY.itemsize), ENTRY)
-                times_us = (header.begin_timestamp_ms + entries["seconds"].astype(np.int64) * 1000) * 1000
-                arrays = [
-                    pa.repeat(pa.scalar(part.name, pa.string()), rows),
-                    pa.array(np.arange(first, first + rows, dtype=np.int32)),
-                    pa.array(entries["keyHash"].astype(np.int32)),
-                    pa.array(entries["physicalOffset"].astype(np.int64)),
-                    pa.array(times_us).cast(TIMESTAMP),
-                    pa.array(entries["previous"].astype(np.int32)),
-                    pa.repeat(pa.scalar(part.store.broker_name, pa.string()), rows),
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
-        finally:
-            pool.close()
+        with StoreView(part.store.path) as view:
+            file = next((one for one in view.index_files() if one.path.name == part.name), None)
+            if file is None:
+                raise CorruptFileError(
+                    "an index file has gone since it was planned", path=part.store.paths.index, found=part.name,
+                    hint="read the view anew",
+                )  # fmt: skip
+            header, first = file.header, 1
+            for data in file.entry_bytes(header.index_count):
+                for begin in range(0, len(data), BATCH_ROWS * ENTRY.itemsize):
+                    entries = np.frombuffer(data[begin : begin + BATCH_ROWS * ENTRY.itemsize], ENTRY)
+                    yield self._batch(part, header.begin_timestamp_ms, first, entries)
+                    first += len(entries)
+
+    def _batch(self, part: IndexPart, begin_ms: int, first: int, entries: Any) -> Any:
+        rows = len(entries)
+        times_us = (begin_ms + entries["seconds"].astype(np.int64) * 1000) * 1000
+        arrays = [
+            pa.repeat(pa.scalar(part.name, pa.string()), rows),
+            pa.array(np.arange(first, first + rows, dtype=np.int32)),
+            pa.array(entries["keyHash"].astype(np.int32)),
+            pa.array(entries["physicalOffset"].astype(np.int64)),
+            pa.array(times_us).cast(TIMESTAMP),
+            pa.array(entries["previous"].astype(np.int32)),
+            pa.repeat(pa.scalar(part.store.broker_name, pa.string()), rows),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
 
 
 class FilesView(TableView):
@@ -257,7 +269,7 @@ class FilesView(TableView):
                 rows.append(("commitlog", None, None, str(entry.path), entry.start, used, entry.length))
             for queue in view.queues():
                 end = queue.max_offset * UNIT.itemsize
-                for entry in take_inventory([part.paths.queue(queue.topic, queue.queue_id)]).entries:
+                for entry in view.queue_files(queue.topic, queue.queue_id):
                     used = max(0, min(entry.length, end - entry.start))
                     key = (queue.topic, queue.queue_id)
                     rows.append(("consumequeue", *key, str(entry.path), entry.start, used, entry.length))

@@ -3,6 +3,9 @@
 With them goes the note that they are complete, which knows the sizes of files as well. It is the first to go and the
 last to come back, and it is the first to be removed when the new ones are complete: so its name tells, whatever was
 killed in between, whether what lies aside is whole. A store without a note gets an empty one in its place.
+
+While the note is there, a directory aside is the old one, and where none is aside the old one has not been moved yet,
+or is back already: so readers know which is which (``queue_states``). A directory that was missing is empty there.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ def move_aside(paths: StorePaths) -> None:
     for directory, aside in paths.before_rebuild:
         if mode_of(directory):
             durable.rename(directory, aside)
+        elif aside != paths.aside.consume_queue_ext:  # which only some stores have
+            durable.make_directories(aside)
     paths.sync()
 
 
@@ -44,7 +49,10 @@ def put_back(paths: StorePaths) -> None:
     paths.sync()
     for directory, aside in left:
         copying.remove_tree(directory)
-        durable.rename(aside, directory)
+        if aside.is_dir() and not any(aside.iterdir()):
+            copying.remove_tree(aside)  # it was missing, or might as well have been
+        else:
+            durable.rename(aside, directory)
     paths.sync()
     if mode_of(note):
         if note.stat().st_size:

@@ -29,6 +29,7 @@ from mqstore.store.log_reader import Chunk, LogDamage
 from mqstore.store.multi_dispatch import queue_runs
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_states import not_rebuilt_meanwhile
 from mqstore.store.salvage import FILLER_TOPIC
 from mqstore.store.view import StoreView
 
@@ -88,8 +89,11 @@ def check_store(
 
     Raises:
         StoreIOError: something could not be read, so that nothing can be said.
+        StoreLockedError, CorruptFileError: a rebuild in place is going on, or was broken off.
     """
-    return _Check(view, report, view.delay_table if delay_levels is None else delay_levels, on_progress).run()
+    levels = view.delay_table if delay_levels is None else delay_levels
+    with not_rebuilt_meanwhile(view.paths):
+        return _Check(view, report, levels, on_progress).run()
 
 
 def check_small_files(view: StoreView, report: Report) -> None:

@@ -154,10 +154,16 @@ class StorePaths:
             for queue_id in sorted(one for one in ids if one is not None):
                 yield topic.name, queue_id
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue has a directory; raises as :meth:`queue`."""
+        return stat.S_ISDIR(mode_of(self.queue(topic, queue_id)))
+
     def looks_like_store(self) -> bool:
-        """Whether anything is here that only a store has."""
-        modes = [mode_of(path) for path in (self.commit_log, self.consume_queue, self.checkpoint)]
-        return stat.S_ISDIR(modes[0]) or stat.S_ISDIR(modes[1]) or stat.S_ISREG(modes[2])
+        """Whether anything is here that only a store has, or one whose queues a rebuild has moved aside."""
+        if stat.S_ISREG(mode_of(self.checkpoint)):
+            return True
+        places = (self.commit_log, self.consume_queue, self.aside.consume_queue)
+        return any(stat.S_ISDIR(mode_of(path)) for path in places)
 
     def sync(self) -> None:
         """Make the names in the root durable."""

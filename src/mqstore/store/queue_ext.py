@@ -203,9 +203,10 @@ def has_address(units: bytes) -> bool:
 
 
 def ext_directory(queue_directory: Path) -> Path:
-    """Where the ext files of the queue in ``queue_directory`` lie."""
+    """Where the ext files of the queue in ``queue_directory`` lie; of its old state, where a rebuild keeps theirs."""
     topic = queue_directory.parent
-    return topic.parent.with_name("consumequeue_ext") / topic.name / queue_directory.name
+    suffix = topic.parent.name.removeprefix("consumequeue")
+    return topic.parent.with_name(f"consumequeue_ext{suffix}") / topic.name / queue_directory.name
 
 
 def open_ext(queue_directory: Path, pool: FilePool) -> QueueExt | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
 
 from mqstore import errors
-from mqstore.files.inventory import Identity, identity_of
+from mqstore.files.inventory import FileEntry, Identity, identity_of
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
 from mqstore.layout.checkpoint import Checkpoint
@@ -30,11 +32,27 @@ from mqstore.store.message import QueryResult, QueueInfo
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
+from mqstore.store.queue_states import find_index, find_queue, in_one_state, list_states, state_of, while_queues_stay
 from mqstore.store.settings import Settings
 from mqstore.store.store_reader import StoreReader
 from mqstore.store.time_search import offset_at_by_file_times
 
 _UNITS_AT_A_TIME = 4096
+
+_P = ParamSpec("_P")
+_ResultT = TypeVar("_ResultT")
+
+
+def _steady(method: Callable[Concatenate[StoreView, _P], _ResultT]) -> Callable[Concatenate[StoreView, _P], _ResultT]:
+    """``method``, done anew when a rebuild in place has moved queues or index out of its way."""
+
+    @functools.wraps(method)
+    def steadily(self: StoreView, /, *arguments: _P.args, **named: _P.kwargs) -> _ResultT:
+        if self._from_log:
+            return method(self, *arguments, **named)
+        return while_queues_stay(self.paths, functools.partial(method, self, *arguments, **named))
+
+    return steadily
 
 
 class StoreView(StoreReader):
@@ -42,6 +60,10 @@ class StoreView(StoreReader):
 
     Nothing is written, locked or mapped. Beside a running writer the view follows it: what the writer dispatched is
     seen, what it has not finished is not. Use it as a context manager, or call :meth:`close`.
+
+    Beside a rebuild in place the old queues and the old index are read until the new ones are complete. What they
+    cannot tell, as they had been lost, is an error then: a StoreLockedError, or a CorruptFileError if no process has
+    the store.
 
     Attributes:
         path: the store's directory.
@@ -121,24 +143,34 @@ class StoreView(StoreReader):
 
     # -- queues
 
+    get = _steady(StoreReader.get)
+    get_table = _steady(StoreReader.get_table)
+    query = _steady(StoreReader.query)
+    offset_at = _steady(StoreReader.offset_at)
+    min_offset = _steady(StoreReader.min_offset)
+    max_offset = _steady(StoreReader.max_offset)
+
+    @_steady
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Every queue (of ``topic``) with its range, ordered by topic and id."""
         log_end = self.log_end
         found = []
         for name, queue_id in self._list_queues():
             if topic is None or name == topic:
-                _, low, high = self._range(name, queue_id, log_end)
-                found.append(QueueInfo(name, queue_id, low, high))
+                place = self._range(name, queue_id, log_end)
+                if place is not None:
+                    found.append(QueueInfo(name, queue_id, place.min_offset, place.max_offset))
         return found
 
     def _list_queues(self) -> Iterable[tuple[str, int]]:
-        return self._memory_queues() if self._from_log else self.paths.list_queues()
+        return self._memory_queues() if self._from_log else list_states(self.paths)
 
     def _memory_queues(self) -> dict[tuple[str, int], MemoryQueue]:
         if self._built is None:
             self._built = build_queues(self.log, delay_levels=self.delay_table, multi=self.multi_dispatch)
         return self._built
 
+    @_steady
     def topics(self) -> list[str]:
         """Names of all topics that have a queue."""
         return sorted({topic for topic, _ in self._list_queues()})
@@ -149,13 +181,20 @@ class StoreView(StoreReader):
         Raises:
             CorruptFileError: a file of the queue is missing, and expiry has not removed it.
         """
-        found = self._find(topic, queue_id)
+        find = functools.partial(self._find, topic, queue_id)
+        found, state = in_one_state(self.paths, find)
         if found is None:
             return
         offset = max(found.min_offset, begin if begin is not None else 0)
         last = min(found.max_offset, end if end is not None else found.max_offset)
         while offset < last:
             data = found.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
+            if state_of(self.paths) != state:  # a rebuild has moved the queue: what was read may be half made
+                now, state = in_one_state(self.paths, find)
+                if now is None:
+                    return
+                found = now
+                continue
             if not data:
                 now = self._find(topic, queue_id)  # its writer may have removed what has expired, or the whole queue
                 if now is not None and now.min_offset <= offset:
@@ -166,6 +205,13 @@ class StoreView(StoreReader):
                 yield unit
                 offset += 1
 
+    @_steady
+    def queue_files(self, topic: str, queue_id: int) -> list[FileEntry]:
+        """The files of a queue, in order; none of a queue that is not there, or that is taken from the log."""
+        found = self._find(topic, queue_id)
+        return found.queue.inventory.entries if found is not None and isinstance(found.queue, QueueReader) else []
+
+    @_steady
     def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The offset that a RocketMQ 4.9 broker answers for a time: to tell what a consumer reset there will do.
 
@@ -181,40 +227,42 @@ class StoreView(StoreReader):
         """Nobody asks a view for counts."""
 
     def _find(self, topic: str, queue_id: int) -> reading.QueueRange | None:
-        if self._from_log:
-            return self._range(topic, queue_id, 0) if (topic, queue_id) in self._memory_queues() else None
-        if not stat.S_ISDIR(mode_of(self.paths.queue(topic, queue_id))):
-            return None
-        return self._range(topic, queue_id, self.log_end)
+        return self._range(topic, queue_id, 0 if self._from_log else self.log_end)
 
-    def _range(self, topic: str, queue_id: int, log_end: int) -> reading.QueueRange:
+    def _range(self, topic: str, queue_id: int, log_end: int) -> reading.QueueRange | None:
         if self._from_log:
-            built = self._memory_queues()[topic, queue_id]
-            return reading.QueueRange(built, built.min_offset, built.max_offset)
-        queue = QueueReader(topic, queue_id, self.paths.queue(topic, queue_id), self._pool)
-        end = queue.find_end(log_end)
+            built = self._memory_queues().get((topic, queue_id))
+            return None if built is None else reading.QueueRange(built, built.min_offset, built.max_offset)
+        found = find_queue(self.paths, topic, queue_id, log_end, self._pool)
+        if found is None:
+            return None
+        queue, end = found
         return reading.QueueRange(queue, queue.find_min(self.log.min_offset, end), end)
 
     # -- index, checkpoint, files
 
+    @_steady
     def index_files(self) -> list[IndexFileReader]:
         """The index files, oldest first.
 
         Raises:
             CorruptFileError: one of them is no index file: a query could then not tell "none" from "not looked at".
         """
-        found = [(path, identity_of(path)) for path in list_index_files(self.paths.index)]
+        return find_index(self.paths, self._index_files_of)
+
+    def _index_files_of(self, paths: StorePaths) -> list[IndexFileReader]:
+        found = [(path, identity_of(path)) for path in list_index_files(paths.index)]
         new = [one for one in found if one[0] not in self._index_files or self._index_files[one[0]][0] != one[1]]
-        geometry = self._geometry() if new else None
+        geometry = self._geometry(paths) if new else None
         for path, identity in new:
             self._pool.forget(path)
             self._index_files[path] = identity, IndexFileReader(path, self._pool, geometry)
         return [self._index_files[path][1] for path, _ in found]
 
-    def _geometry(self) -> Geometry | None:
+    def _geometry(self, paths: StorePaths) -> Geometry | None:
         if self._given_geometry is not None:
             return self._given_geometry
-        note = load_dispatch_checkpoint(self.paths.dispatch_checkpoint)
+        note = load_dispatch_checkpoint(paths.dispatch_checkpoint)
         return None if note is None else note.sizes.index
 
     def _by_key(self, wanted: KeyQuery, max_messages: int) -> QueryResult:

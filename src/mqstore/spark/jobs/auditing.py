@@ -39,6 +39,7 @@ from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.multi_dispatch import find_multi_dispatch
 from mqstore.store.paths import StorePaths
+from mqstore.store.queue_states import not_rebuilt_meanwhile
 from mqstore.store.view import StoreView, check_is_store
 
 if TYPE_CHECKING:
@@ -106,13 +107,14 @@ def audit(
 
     Raises:
         NotAStoreError, StoreIOError: it could not be looked at.
+        StoreLockedError, CorruptFileError: a rebuild in place is going on, or was broken off.
     """
     clock = Clock()
     path = check_store_path(source).absolute()
     check_is_store(StorePaths(path))
     check_split_bytes(split_bytes)
     levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
-    with StoreView(path) as view:
+    with not_rebuilt_meanwhile(StorePaths(path)), StoreView(path) as view:
         scan = _scan(spark, view, levels, split_bytes, on_progress)
         is_odd = _is_odd(spark, view, scan)
         clock.note("scan")

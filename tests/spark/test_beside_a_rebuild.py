@@ -1,0 +1,120 @@
+"""Batches of Spark while a rebuild in place is at work on the store, planned before it or meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+import mqstore
+from mqstore.files import durable
+from mqstore.spark.options import ReadOptions
+from mqstore.spark.source import VIEWS
+from mqstore.spark.splits import Split
+from mqstore.spark.stores import find_stores
+from mqstore.store import rebuild as rebuilding
+from mqstore.store.paths import StorePaths
+from mqstore.store.queue_states import not_rebuilt_meanwhile
+from spark.planned import make_store, plan_of, rows_of
+
+CHOICES: list[dict[str, object]] = [
+    {"subscribe": "rare", "plan": "queues"},
+    {"subscribe": "orders", "keys": "k-333,g-3", "plan": "queues"},
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "broker-a"))
+
+
+def views_of(store: Path) -> dict[str, list[Any]]:
+    """The rows of the other views, the place of the files aside."""
+    found = {}
+    for view, columns in {
+        "queues": ["topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode"],
+        "index": ["file", "entryNumber", "keyHash", "physicalOffset", "storeTimestamp", "previous"],
+        "files": ["kind", "topic", "queueId", "startOffset", "usedBytes", "sizeBytes"],
+        "progress": ["group", "topic", "queueId", "consumerOffset", "maxOffset", "lag"],
+    }.items():
+        parsed = ReadOptions.parse({"path": str(store), "view": view})
+        table = VIEWS[view](find_stores(parsed), parsed, columns)
+        rows = [row for part in table.plan() for batch in table.read(part) for row in batch.to_pylist()]
+        found[view] = sorted(tuple(map(str, row.values())) for row in rows)
+    return found
+
+
+def test_batches_beside_a_rebuild(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, views = [rows_of(store, **options) for options in CHOICES], views_of(store)
+    assert all(before)
+    assert all(type(piece) is not Split for piece in plan_of(store, **CHOICES[0]))
+    seen: list[list[str]] = []
+
+    def ask() -> None:
+        assert [rows_of(store, **options) for options in CHOICES] == before
+        for options in CHOICES:
+            assert {type(piece) for piece in plan_of(store, **options)} == {Split}
+        assert views_of(store) == views
+        seen.append(sorted(path.name for path in store.glob("*before-rebuild")))
+
+    real, real_save = rebuilding.put_in_order, durable.replace_file
+
+    def put_in_order(*arguments: Any) -> int:
+        ask()  # nothing is made yet
+        return real(*arguments)
+
+    def replace_file(path: Path, content: bytes) -> None:
+        real_save(path, content)
+        if path.name == "mqstore-dispatch.json":
+            ask()  # all is made, and the old state still there
+
+    monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
+    monkeypatch.setattr(durable, "replace_file", replace_file)
+    mqstore.rebuild(store, None, in_place=True)
+    assert len(seen) >= 2
+    assert all(len(names) == 3 for names in seen[:2])
+    monkeypatch.undo()
+    assert [rows_of(store, **options) for options in CHOICES] == before
+    assert views_of(store) == views
+
+
+def test_an_index_that_is_moved_while_it_is_planned_by(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mqstore.spark import planning
+
+    before = rows_of(store, **CHOICES[1])
+    real = planning.find_places
+
+    def find_places(*arguments: Any) -> Any:
+        paths = StorePaths(store)
+        paths.dispatch_checkpoint.rename(paths.aside.dispatch_checkpoint)
+        paths.index.rename(paths.aside.index)
+        return real(*arguments)
+
+    monkeypatch.setattr(planning, "find_places", find_places)
+    assert rows_of(store, **CHOICES[1]) == before
+
+
+def test_an_audit_is_refused_meanwhile(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a check is; the audit itself takes a session, and asks in this way at its begin and at its end."""
+    paths = StorePaths(store)
+    with not_rebuilt_meanwhile(paths):
+        pass
+    real = rebuilding.put_in_order
+
+    def put_in_order(*arguments: Any) -> int:
+        with pytest.raises(mqstore.CorruptFileError, match="rebuilt in place"), not_rebuilt_meanwhile(paths):
+            pytest.fail("inside")
+        return real(*arguments)
+
+    monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
+    with pytest.raises(mqstore.CorruptFileError, match="could not look"), not_rebuilt_meanwhile(paths):
+        mqstore.rebuild(store, None, in_place=True)
