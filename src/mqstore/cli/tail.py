@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from typing import Annotated
@@ -31,6 +32,8 @@ def run(
         end = view.log_end
         for record in _newest(view, topic, lines, end):
             _print(output, record, name)
+        if view.log.is_damaged_at(end):
+            sys.stderr.write(f"the log ends at {end} with damage: what may lie behind is not shown\n")
         while follow:
             time.sleep(interval_ms / 1000)
             start, end = end, view.log_end

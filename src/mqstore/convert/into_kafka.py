@@ -242,7 +242,7 @@ def _settings(view: StoreView) -> int:
 def note_what_is_left(view: StoreView, report: ConversionReport) -> None:
     """Count what the store holds besides its queues."""
     unqueued = 0
-    for chunk in view.scan_columns():
+    for chunk in view.scan_columns(on_damage=lambda _: True):  # of damaged ones the queues have told
         unqueued += sum(
             1 for flag in chunk.columns.sys_flag if flag & SysFlag.TRANSACTION_MASK in rocketmq_origin.WITHOUT_QUEUE
         )

@@ -227,17 +227,11 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
     ):
         last_end = chunk.end_offset
         yield chunk
-    if not damaged and last_end == entry.start + entry.length and _ends_short(log, entry):
+    if not damaged and last_end == entry.start + entry.length and log.ends_short(entry):
         on_damage(LogDamage(entry.path, last_end, Damage.SHORT))
     if not damaged:
         # A walk that ended early met the blank record, behind which the file holds nothing.
         _check_next(log, entry, split.end, last_end if last_end >= split.end else entry.start + entry.length, policy)
-
-
-def _ends_short(log: LogReader, entry: FileEntry) -> bool:
-    """Whether a file that ends behind a record should be longer, as another follows it."""
-    inventory = log.inventory
-    return entry.length < inventory.size_bytes and entry.start < inventory.entries[-1].start
 
 
 def with_hint(error: errors.CorruptRecordError, hint: str) -> errors.CorruptRecordError:

@@ -1,11 +1,13 @@
 """Queues and key look-ups straight from the log, for a store whose queues or index are lost or not to be trusted.
 
 Nothing is written: the units of every queue are built in memory by one walk over the log, 20 bytes a message, and a
-key is found by looking at every record's keys.
+key is found by looking at every record's keys. Damage on the way is passed over, with a warning: what it holds cannot
+be looked at, and everything behind it can.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 from mqstore.layout import delay
@@ -14,9 +16,11 @@ from mqstore.layout.index import index_keys
 from mqstore.layout.queue_unit import QueueUnit, decode_unit
 from mqstore.layout.record import Record
 from mqstore.store.dispatch import delay_array
-from mqstore.store.log_reader import LogReader, Reporter, stop_at_damage
+from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.multi_dispatch import OFF, MultiDispatch, queue_runs
 from mqstore.store.queue_ext import QueueExt
+
+_log = logging.getLogger(__name__)
 
 
 class MemoryQueue:
@@ -67,12 +71,11 @@ def build_queues(
     *,
     delay_levels: Mapping[int, int] = delay.DEFAULT_DELAY_TABLE,
     multi: MultiDispatch = OFF,
-    on_damage: Reporter = stop_at_damage,
 ) -> dict[tuple[str, int], MemoryQueue]:
     """All queues that the log's records belong to, by topic and queue id."""
     queues: dict[tuple[str, int], MemoryQueue] = {}
     delay_ms = delay_array(delay_levels)
-    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage, pass_expired=True):
+    for chunk in _sound_parts(log):
         for run, _ in queue_runs(chunk, delay_ms, multi):
             key = (run.topic.decode("utf-8", "replace"), run.queue_id)
             queue = queues.get(key)
@@ -86,10 +89,23 @@ def build_queues(
 _MAX_GAP = 1 << 20
 
 
-def find_by_key(log: LogReader, topic: str, key: str, *, on_damage: Reporter = stop_at_damage) -> Iterator[Record]:
+def _sound_parts(log: LogReader) -> Iterator[Chunk]:
+    """The log up to its end, without what is damaged."""
+    end = log.end_offset()
+    yield from log.scan(end=end, on_damage=_pass_over, pass_expired=True)
+    if log.is_damaged_at(end):
+        _log.warning("the log ends at %d with damage: what may lie behind is not looked at", end)
+
+
+def _pass_over(damage: LogDamage) -> bool:
+    _log.warning("passing over damage at %d of %s: %s", damage.physical_offset, damage.path, damage.damage.name)
+    return True
+
+
+def find_by_key(log: LogReader, topic: str, key: str) -> Iterator[Record]:
     """Every record of ``topic`` that bears ``key``, in log order."""
     wanted_topic, wanted_key = topic.encode(), key.encode()
-    for chunk in log.scan(end=log.end_offset(), on_damage=on_damage, pass_expired=True):
+    for chunk in _sound_parts(log):
         columns, buffer = chunk.columns, chunk.buffer
         places = zip(
             columns.topic_position,

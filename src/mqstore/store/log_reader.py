@@ -23,6 +23,9 @@ from mqstore.kernels.api import LogColumns, Stop
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Blank, Damage, Record, decode_record
+from mqstore.store.log_parts import Chunk, LogDamage, Reporter, stop_at_damage
+
+__all__ = ["CHUNK_BYTES", "Chunk", "LogDamage", "LogReader", "Reporter", "stop_at_damage"]
 
 _T = TypeVar("_T")
 
@@ -41,64 +44,6 @@ _HEAD_BYTES = 64
 
 _LAST_FILES = 3
 """How many files at the end of a log are looked through for its end, as the Java store does."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Records as columns, which refer to ``buffer``.
-
-    Of a stretch of the log, ``physical_offset`` is where the buffer's byte 0 lies. It is -1 where records were read at
-    places of their own (:meth:`~mqstore.kernels.api.Kernels.scan_at`): then only their columns say where they lie.
-    """
-
-    buffer: bytes
-    physical_offset: int
-    columns: LogColumns
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset just past the last record of a stretch of the log."""
-        return self.physical_offset + self.columns.next_position
-
-    @property
-    def last_record_offset(self) -> int:
-        """Physical offset of the last record."""
-        return int(self.columns.own_offset[self.columns.count - 1])
-
-    def records(self) -> Iterator[Record]:
-        """The records decoded, for code that is in no hurry."""
-        for position in self.columns.position:
-            record = decode_record(self.buffer, position, check_crc=False)
-            assert isinstance(record, Record)
-            yield record
-
-
-@dataclass(frozen=True)
-class LogDamage:
-    """Where a scan met bytes that are no record, and what is wrong with them."""
-
-    path: Path
-    physical_offset: int
-    damage: Damage
-
-    def to_error(self) -> errors.CorruptRecordError:
-        """The same as an exception."""
-        return errors.CorruptRecordError(
-            "damaged record in the commit log",
-            path=self.path,
-            offset=self.physical_offset,
-            found=self.damage.name,
-            hint=errors.HINT_SALVAGE,
-        )
-
-
-Reporter = Callable[["LogDamage"], bool]
-"""Told of each damage; True: look for the next sound record behind it, False: stop there."""
-
-
-def stop_at_damage(damage: LogDamage) -> bool:
-    """A :data:`Reporter` that ends the scan in front of the first damage."""
-    return False
 
 
 @dataclass(frozen=True)
@@ -349,10 +294,25 @@ class LogReader:
         entry = self.entry_at(physical_offset)
         if entry is None:
             return False
+        if physical_offset >= entry.start + entry.length and self.ends_short(entry):
+            return True
         head = self.read(physical_offset, BLANK_SIZE)
         if head is not None and not head.strip(b"\0"):
             return not self.is_unwritten_behind(entry, physical_offset)
         return self.end_of_closed_file(physical_offset) is None and self.record_at(physical_offset) is None
+
+    def ends_short(self, entry: FileEntry) -> bool:
+        """Whether a file is shorter than it should be although another follows it: its last records are gone.
+
+        Where it was cut off between two records, nothing in it tells.
+        """
+        if entry.length >= self._inventory.size_bytes:
+            return False
+        self.refresh()
+        now = self._inventory.find(entry.start)
+        if now is None or now.start != entry.start:
+            return False
+        return now.length < self._inventory.size_bytes and now.start < self._inventory.entries[-1].start
 
     def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""
@@ -473,6 +433,14 @@ class _FileScan:
                         return
                 elif not columns.count:
                     want = max(2 * len(buffer), columns.short_size)
+        self._look_at_end()
+
+    def _look_at_end(self) -> None:
+        """Report a file that ends behind a record and should go on."""
+        file_end = self._entry.start + self._entry.length
+        is_wanted = self._options.end is None or self._options.end > file_end
+        if is_wanted and self.position == file_end and self._reader.ends_short(self._entry):
+            self.stopped = not self._options.on_damage(LogDamage(self._entry.path, file_end, Damage.SHORT))
 
     def _pass_damage(self, damage: Damage) -> bool:
         """Report what is wrong at the present position; True when the scan goes on at the next sound record."""
