@@ -141,7 +141,8 @@ def test_lag_reads_the_log_once_for_all_queues(behind: Path, monkeypatch: pytest
     note(LogReader, "read")
     note(FilePool, "read_parts")
     lag(NO_SPARK, behind)
-    assert read == ["read", "read_parts", "read_parts"]  # once to plan, and the only task runs twice here
+    # To plan, once for what lies behind the log's end; and the only task runs twice here.
+    assert read == ["read", "read", "read_parts", "read_parts"]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -232,3 +233,26 @@ def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch
     assert not (tmp_path / "loaded").exists()
     text = CliRunner().invoke(app.build_app(), ["stats", str(behind), "--master", "local[2]"])
     assert "90 messages" in text.stdout
+
+
+@pytest.mark.usefixtures("in_process")
+def test_what_is_overlooked_is_told(behind: Path, tmp_path: Path) -> None:
+    assert stats(NO_SPARK, behind).warnings == lag(NO_SPARK, behind).warnings == []
+    store = Path(shutil.copytree(behind, tmp_path / "broker-a"))
+    (queue,) = (store / "consumequeue" / "orders" / "1").iterdir()
+    queue.unlink()
+    queue.mkdir()
+    with mqstore.inspect(store) as view:
+        last = [one.physical_offset for one in view.scan()][-1]
+    (log,) = (store / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(last + 4)
+        file.write(b"torn")
+    counted = stats(NO_SPARK, store, report=tmp_path / "stats.html")
+    assert counted.messages == 89
+    assert [(one.path, one.offset) for one in counted.warnings] == [(str(log), last)]
+    waiting = lag(NO_SPARK, store, report=tmp_path / "lag.html")
+    assert [(one.path, one.offset) for one in waiting.warnings] == [(str(log), last), (str(queue), None)]
+    for page in ("stats.html", "lag.html"):
+        assert "Not looked at" in (tmp_path / page).read_text()
+        assert str(log) in (tmp_path / page).read_text()

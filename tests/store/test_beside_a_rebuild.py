@@ -63,9 +63,10 @@ def everything(view: StoreView) -> tuple[Any, ...]:
         for number in (0, 1, 30, COUNT - 1)
         for topic in "TU"
     ]
-    files = [[entry.path.name for entry in view.queue_files(one.topic, one.queue_id)] for one in queues]
+    listed = [view.queue_inventory(one.topic, one.queue_id) for one in queues]
+    files = [None if one is None else [entry.path.name for entry in one.entries] for one in listed]
     ends = [view.max_offset(one.topic, one.queue_id) for one in queues]
-    return queues, got, units, keys, files, ends, view.progress(), view.topics()
+    return queues, got, units, keys, files, ends, view.progress(), view.topics(), view.overlooked()
 
 
 def ask_at_every_step(monkeypatch: pytest.MonkeyPatch, ask: Ask) -> list[str]:

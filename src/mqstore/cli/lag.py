@@ -42,6 +42,7 @@ def run(
         return _on_spark(store, group, topic, most, report, master or "local[2]", make_output(format))
     with StoreView(store) as view:
         rows = [row for row in view.progress() if group in (None, row.group) and topic in (None, row.topic)]
+        overlooked = view.overlooked({(row.topic, row.queue_id) for row in rows})
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
@@ -50,7 +51,9 @@ def run(
         cells = [(row.group, row.topic, row.queue_id, row.consumer_offset, row.max_offset, row.lag) for row in rows]
         output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), cells)
     lines = [f"{name}: {lag} messages behind" for name, lag in sorted(totals.items())] or ["no group has progress here"]
-    output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals}, lines)
+    warnings = [finding.as_dict() for finding in overlooked]
+    output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals, "warnings": warnings}, lines)
+    output.warnings(overlooked)
     return _alert(most, totals)
 
 
@@ -91,7 +94,9 @@ def _on_spark(
             "seconds": round(result.seconds, 3),
             "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
             "report": None if result.report is None else str(result.report),
+            "warnings": [finding.as_dict() for finding in result.warnings],
         },
         lines or ["no group has progress here"],
     )
+    output.warnings(result.warnings)
     return _alert(most, result.lag)

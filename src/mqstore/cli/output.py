@@ -30,6 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mqstore import errors
+from mqstore.findings import Finding
 
 _PIPE_WIDTH = 100_000
 """Columns where no terminal sets a limit: nothing is cut."""
@@ -57,6 +58,9 @@ class Output(Protocol):
     def error(self, error: errors.MqstoreError) -> None:
         """What went wrong, with the hint."""
 
+    def warnings(self, findings: Iterable[Finding]) -> None:
+        """What figures lack; not printed as JSON, where :meth:`document` has it."""
+
 
 class JsonOutput:
     """JSON on standard output, one document or one line for each row."""
@@ -78,6 +82,9 @@ class JsonOutput:
         details = {name: str(value) for name, value in error.details().items() if name != "offset"}
         offset = {} if error.offset is None else {"offset": error.offset}
         self.document({"error": {"type": kind, "message": error.message, **details, **offset}})
+
+    def warnings(self, findings: Iterable[Finding]) -> None:
+        """Print nothing."""
 
 
 def _write_json(value: Mapping[str, Any], **style: Any) -> None:
@@ -134,6 +141,14 @@ class TextOutput:
         console.print(Text(f"error: {printable(str(error))}"))
         if error.hint:
             console.print(Text(f"hint: {printable(error.hint)}"))
+
+    def warnings(self, findings: Iterable[Finding]) -> None:
+        """Print a line for each on standard error."""
+        console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+        for one in findings:
+            place = one.path if one.offset is None else f"{one.path} @ {one.offset}"
+            text = f"warning: the figures may be too small: {one.area}: {one.message}; at {place}; repair: {one.repair}"
+            console.print(Text(printable(text)))
 
 
 def make_output(kind: Format) -> Output:

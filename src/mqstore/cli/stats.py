@@ -43,6 +43,7 @@ def run(
         index_keys = [] if from_log else [file.header.index_count - 1 for file in view.index_files()]
         checkpoint = view.checkpoint
         aborted = view.was_aborted
+        overlooked = view.overlooked()
     topics = list(topic_totals(queues))
     output = make_output(format)
     output.table("topics", ("topic", "queues", "messages"), topics)
@@ -61,7 +62,9 @@ def run(
         "topics": [{"topic": topic, "queues": count, "messages": messages} for topic, count, messages in topics],
         "queues": [dataclasses.asdict(queue) for queue in queues],
         "progress": [dataclasses.asdict(row) for row in progress],
+        "warnings": [finding.as_dict() for finding in overlooked],
     }
+    output.warnings(overlooked)
     output.document(
         document,
         (
@@ -121,7 +124,9 @@ def _on_spark(store: Path, report: Path | None, master: str, output: Output) -> 
             "hosts": [{"host": one.name, "messages": one.messages} for one in result.hosts],
             "sizes": [{"upToBytes": size, "messages": count} for size, count in result.sizes],
             "report": None if result.report is None else str(result.report),
+            "warnings": [finding.as_dict() for finding in result.warnings],
         },
         lines,
     )
+    output.warnings(result.warnings)
     return 0

@@ -269,7 +269,8 @@ class FilesView(TableView):
                 rows.append(("commitlog", None, None, str(entry.path), entry.start, used, entry.length))
             for queue in view.queues():
                 end = queue.max_offset * UNIT.itemsize
-                for entry in view.queue_files(queue.topic, queue.queue_id):
+                inventory = view.queue_inventory(queue.topic, queue.queue_id)
+                for entry in inventory.entries if inventory is not None else ():
                     used = max(0, min(entry.length, end - entry.start))
                     key = (queue.topic, queue.queue_id)
                     rows.append(("consumequeue", *key, str(entry.path), entry.start, used, entry.length))

@@ -27,6 +27,7 @@ from mqstore.store.check_index import IndexCheck
 from mqstore.store.dispatch import MAX_QUEUE_OFFSET, delay_array
 from mqstore.store.log_reader import Chunk, LogDamage
 from mqstore.store.multi_dispatch import queue_runs
+from mqstore.store.overlooked import DERIVED, log_file_finding, queue_file_finding
 from mqstore.store.paths import is_directory_name
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.queue_states import not_rebuilt_meanwhile
@@ -39,7 +40,6 @@ _LATE_S = 30.0
 """A writer may be that long behind its log with building queues."""
 _LOOK_AGAIN_S = 0.05
 Report = Callable[[Finding], None]
-_DERIVED = "mqstore rebuild STORE --output NEW, or --in-place"
 _NOT_DUE = "none needed; a rebuild would give them the times of the store's levels, which mqstore adopt notes"
 
 
@@ -159,28 +159,20 @@ class _Check:
         message: str,
         expected: object = None,
         found: object = None,
-        repair: str = _DERIVED,
+        repair: str = DERIVED,
     ) -> None:
-        self.summary.findings += severity is not Severity.NOTE
-        self._report(Finding(severity, area, str(path), offset, message, expected, found, repair))
+        self._add(Finding(severity, area, str(path), offset, message, expected, found, repair))
+
+    def _add(self, finding: Finding) -> None:
+        self.summary.findings += finding.severity is not Severity.NOTE
+        self._report(finding)
 
     # -- log
 
     def _log_file(self, problem: Problem) -> None:
         if problem.kind is ProblemKind.EMPTY and self._beside_writer:
             return  # a file that the writer is just making
-        foreign = problem.kind is ProblemKind.FOREIGN
-        repair = {ProblemKind.FOREIGN: "remove it", ProblemKind.DUPLICATE: errors.HINT_DOUBLE}
-        self._finding(
-            Severity.WARNING if foreign else Severity.ERROR,
-            "log",
-            problem.path,
-            None,
-            problem.kind.value,
-            problem.expected,
-            problem.found,
-            repair.get(problem.kind, "restore the file from a copy"),
-        )
+        self._add(log_file_finding(problem))
 
     def _walk_log(self) -> None:
         start = self._view.min_physical_offset
@@ -291,17 +283,7 @@ class _Check:
         for problem in reader.inventory.problems:
             if problem.kind is ProblemKind.EMPTY and self._beside_writer:
                 continue
-            foreign = problem.kind is ProblemKind.FOREIGN
-            self._finding(
-                Severity.WARNING if foreign else Severity.ERROR,
-                "queue",
-                problem.path,
-                None,
-                problem.kind.value,
-                problem.expected,
-                problem.found,
-                "remove it" if foreign else _DERIVED,
-            )
+            self._add(queue_file_finding(problem))
 
     def _compare(self, state: _QueueState, run: QueueRun) -> None:
         offset, units = run.first_queue_offset, run.units
@@ -366,9 +348,9 @@ class _Check:
             else:
                 wrong.append(one)
         for severity, units, said, repair in (
-            (Severity.WARNING, noted, "the notes of {} units are lost, so that readers look at the messages", _DERIVED),
+            (Severity.WARNING, noted, "the notes of {} units are lost, so that readers look at the messages", DERIVED),
             (Severity.NOTE, other, "{} delayed messages are due by other delay levels than the store's", _NOT_DUE),
-            (Severity.ERROR, wrong, "{} units do not point at their messages", _DERIVED),
+            (Severity.ERROR, wrong, "{} units do not point at their messages", DERIVED),
         ):
             if units:
                 offset, right, unit = units[0]

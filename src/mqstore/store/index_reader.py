@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqstore import errors, kernels
+from mqstore.files.inventory import Problem, ProblemKind
 from mqstore.files.pool import FilePool
 from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
@@ -316,15 +317,21 @@ def _length(path: Path) -> int:
         raise errors.from_os_error(error, "look at index file", path) from error
 
 
-def list_index_files(directory: Path) -> list[Path]:
+def list_index_files(directory: Path, *, refuse_others: bool = False) -> list[Path]:
     """The index files of ``directory`` in order of their names, which is that of their making.
 
     Raises:
         StoreIOError: the directory could not be read.
+        CorruptFileError: with ``refuse_others``, something else has the name of one.
     """
     try:
-        return sorted(path for path in directory.iterdir() if is_index_file_name(path.name) and path.is_file())
+        named = sorted(path for path in directory.iterdir() if is_index_file_name(path.name))
+        files = [path for path in named if path.is_file()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise errors.from_os_error(error, "list directory", directory) from error
+    if refuse_others and len(files) < len(named):
+        other = next(path for path in named if path not in files)
+        raise Problem(ProblemKind.NOT_A_FILE, other, expected="a regular file").to_error(errors.HINT_FOREIGN)
+    return files

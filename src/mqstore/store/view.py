@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from mqstore import errors
-from mqstore.files.inventory import FileEntry, Identity, identity_of
+from mqstore.files.inventory import Identity, Inventory, identity_of, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.files.whole import mode_of
+from mqstore.findings import Finding
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.queue_unit import QueueUnit, iter_units
@@ -30,9 +31,18 @@ from mqstore.store.log_places import given_places
 from mqstore.store.log_reader import Chunk, LogReader, Reporter, stop_at_damage
 from mqstore.store.message import QueryResult, QueueInfo
 from mqstore.store.multi_dispatch import MultiDispatch, find_multi_dispatch
+from mqstore.store.overlooked import log_overlooked, queues_overlooked
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
-from mqstore.store.queue_states import find_index, find_queue, in_one_state, list_states, state_of, while_queues_stay
+from mqstore.store.queue_states import (
+    find_index,
+    find_queue,
+    in_one_state,
+    is_rebuilt,
+    list_states,
+    state_of,
+    while_queues_stay,
+)
 from mqstore.store.settings import Settings
 from mqstore.store.store_reader import StoreReader
 from mqstore.store.time_search import offset_at_by_file_times
@@ -206,10 +216,22 @@ class StoreView(StoreReader):
                 offset += 1
 
     @_steady
-    def queue_files(self, topic: str, queue_id: int) -> list[FileEntry]:
-        """The files of a queue, in order; none of a queue that is not there, or that is taken from the log."""
+    def queue_inventory(self, topic: str, queue_id: int) -> Inventory | None:
+        """The files of a queue and what is wrong with them; None of one that is not there, or is taken from the log."""
+        if self._from_log:
+            return None
+        if not is_rebuilt(self.paths):
+            is_there = self.paths.has_queue(topic, queue_id)
+            return take_inventory([self.paths.queue(topic, queue_id)]) if is_there else None
         found = self._find(topic, queue_id)
-        return found.queue.inventory.entries if found is not None and isinstance(found.queue, QueueReader) else []
+        return found.queue.inventory if found is not None and isinstance(found.queue, QueueReader) else None
+
+    def overlooked(self, queues: Iterable[tuple[str, int]] | None = None) -> list[Finding]:
+        """What cannot be seen of this store, so that figures of it are too small: as a check finds it, but quickly.
+
+        Looked at are the files of the log and how it ends, and the files of ``queues``, or of all; not what is in them.
+        """
+        return log_overlooked(self) + ([] if self._from_log else queues_overlooked(self, queues))
 
     @_steady
     def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -251,7 +273,7 @@ class StoreView(StoreReader):
         return find_index(self.paths, self._index_files_of)
 
     def _index_files_of(self, paths: StorePaths) -> list[IndexFileReader]:
-        found = [(path, identity_of(path)) for path in list_index_files(paths.index)]
+        found = [(path, identity_of(path)) for path in list_index_files(paths.index, refuse_others=True)]
         new = [one for one in found if one[0] not in self._index_files or self._index_files[one[0]][0] != one[1]]
         geometry = self._geometry(paths) if new else None
         for path, identity in new:

@@ -8,14 +8,17 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
+from mqstore.findings import Finding
 from mqstore.spark.jobs.tasks import Clock, run_tasks
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.stores import check_outside, find_stores
+from mqstore.spark.stores import StoreRef, check_outside, find_stores
+from mqstore.store.overlooked import log_overlooked
+from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +72,7 @@ class StatsResult:
         seconds: how long it took, without the report.
         stage_seconds: the same by stage: plan, count.
         report: the page that was written.
+        warnings: what could not be looked at, so that there may be more: files of the log, and its end.
     """
 
     messages: int
@@ -81,6 +85,7 @@ class StatsResult:
     seconds: float
     report: Path | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[Finding] = field(default_factory=list)
 
     @property
     def days(self) -> list[tuple[str, int, int]]:
@@ -156,17 +161,27 @@ def stats(
     if page is not None:
         check_outside(stores, page, "report")
     parts = MessagesView(stores, parsed, _COLUMNS).plan()
+    warnings = [finding for store in stores for finding in _overlooked(store)]
     clock.note("plan")
     total = _Counts()
     for one in run_tasks(spark, functools.partial(_count_part, parsed), parts, on_progress):
         total.add(one)
     clock.note("count")
-    result = _result(total, clock, page)
+    result = replace(_result(total, clock, page), warnings=warnings)
     if page is not None:
         from mqstore.spark.jobs.report import write_stats
 
         write_stats(result, [str(path) for path in sources], page)
     return result
+
+
+def _overlooked(store: StoreRef) -> list[Finding]:
+    """What of a store's log cannot be looked at, which a read passes over without an error."""
+    from mqstore.spark.splits import readable_end
+
+    with StoreView(store.path) as view:
+        view.log.trust_to(readable_end(view.log))  # sound records behind damage are read, or the damage is an error
+        return log_overlooked(view)
 
 
 def _count_part(options: ReadOptions, part: list[Piece]) -> _Counts:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from mqstore.findings import Finding
 from mqstore.spark.jobs.counting import HOUR_MS
 from mqstore.spark.jobs.tasks import Clock, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
@@ -74,6 +75,7 @@ class LagResult:
         seconds: how long it took, without the report.
         stage_seconds: the same by stage: plan, count.
         report: the page that was written.
+        warnings: what could not be looked at, so that more may wait: files of the log and of the groups' queues.
     """
 
     rows: list[LagRow]
@@ -81,6 +83,7 @@ class LagResult:
     seconds: float
     report: Path | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[Finding] = field(default_factory=list)
 
     @property
     def lag(self) -> dict[str, int]:
@@ -125,13 +128,16 @@ def lag(
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     options = ReadOptions.parse({"paths": json.dumps([os.fspath(path) for path in sources])})
     rows: list[LagRow] = []
+    warnings: list[Finding] = []
     known = KnownQueues(options)
     page = None if report is None else Path(report).absolute()
     try:
         if page is not None:
             check_outside(known.stores, page, "report")
         for store in known.stores:
-            rows += _rows(store, group, topic)
+            found_rows, overlooked = _rows(store, group, topic)
+            rows += found_rows
+            warnings += overlooked
         found = known.ranges()
         begins, ends = _ranges(rows, found)
         splits = plan_queue_splits(found, begins, ends, DEFAULT_SPLIT_BYTES, 1)
@@ -142,7 +148,7 @@ def lag(
     counted = run_tasks(spark, task, splits, on_progress)
     clock.note("count")
     result = _result(rows, counted, clock, page)
-    result = replace(result, rows=_with_missing_times(known.stores, result.rows))
+    result = replace(result, rows=_with_missing_times(known.stores, result.rows), warnings=warnings)
     if page is not None:
         from mqstore.spark.jobs.report import write_lag
 
@@ -150,10 +156,10 @@ def lag(
     return result
 
 
-def _rows(store: StoreRef, group: str | None, topic: str | None) -> list[LagRow]:
-    """The groups of a store, without times."""
+def _rows(store: StoreRef, group: str | None, topic: str | None) -> tuple[list[LagRow], list[Finding]]:
+    """The groups of a store, without times, and what could not be looked at."""
     with StoreView(store.path) as view:
-        return [
+        rows = [
             LagRow(
                 store.broker_name, one.group, one.topic, one.queue_id, one.consumer_offset, one.max_offset, one.lag,
                 None, None,
@@ -161,6 +167,8 @@ def _rows(store: StoreRef, group: str | None, topic: str | None) -> list[LagRow]
             for one in view.progress()
             if group in (None, one.group) and topic in (None, one.topic)
         ]  # fmt: skip
+        overlooked = view.overlooked({(row.topic, row.queue_id) for row in rows})
+    return rows, overlooked
 
 
 def _with_missing_times(stores: Sequence[StoreRef], rows: list[LagRow]) -> list[LagRow]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore.files import durable
+from mqstore.findings import Finding
 
 if TYPE_CHECKING:
     from mqstore.spark.jobs.counting import StatsResult
@@ -50,6 +51,7 @@ def write_stats(result: StatsResult, sources: Sequence[str], target: Path) -> No
     body = [
         _paragraph(f"{', '.join(sources)}: {result.messages:,} messages in {result.bytes:,} bytes of records; at most "
                    f"{result.peak_per_second:,.1f} messages a second over an hour."),
+        _overlooked(result.warnings),
         _picture(lambda axes: _draw_hours(axes, per_hour, biggest, "messages an hour"), result.messages > 0),
         _heading("Topics"),
         _table(("topic", "messages", "bytes", "first stored", "last stored"),
@@ -82,6 +84,7 @@ def write_lag(result: LagResult, sources: Sequence[str], target: Path) -> None:
     groups = sorted(result.lag, key=lambda name: -result.lag[name])
     body = [
         _paragraph(f"{', '.join(sources)}: {sum(result.lag.values()):,} messages wait for {len(groups)} groups."),
+        _overlooked(result.warnings),
         _picture(lambda axes: _draw_lines(axes, grown, groups, "messages that wait"), bool(grown)),
         _heading("Groups"),
         _table(("group", "behind"), ((name, result.lag[name]) for name in groups)),
@@ -129,6 +132,16 @@ def _moment(timestamp_ms: int) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(timestamp_ms / 1000))
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
+
+
+def _overlooked(warnings: Sequence[Finding]) -> str:
+    """What the figures lack, nothing where they lack nothing."""
+    if not warnings:
+        return ""
+    rows = [(one.message, one.path, one.offset, one.repair) for one in warnings]
+    return "\n".join(
+        [_heading("Not looked at: the figures may be too small"), _table(("what", "where", "offset", "repair"), rows)]
+    )
 
 
 def _picture(draw: Callable[[Any], None], wanted: bool) -> str:
