@@ -1,4 +1,4 @@
-"""A log file that was cut off exactly between two records, with others behind it: nothing in the file tells that."""
+"""A log file that was cut off exactly between two records, or is gone, with others behind it: no record tells that."""
 
 from __future__ import annotations
 
@@ -125,3 +125,23 @@ def test_a_salvage_covers_it(cut: tuple[Path, int, int], tmp_path: Path) -> None
     with mqstore.inspect(tmp_path / "salvaged") as view:
         bodies = [one for one in view.scan() if one.topic == "T"]
     assert len(bodies) == COUNT - lost
+
+
+@pytest.mark.parametrize("number", [1, -2], ids=["in the middle", "near the end"])
+def test_a_missing_file_is_told_of(original: Path, tmp_path: Path, number: int) -> None:
+    store = shutil.copytree(original, tmp_path / "store")
+    file = sorted((store / "commitlog").iterdir())[number]
+    with mqstore.inspect(store) as view:
+        rest = [one for one in view.scan() if one.physical_offset // FILE_SIZE != int(file.name) // FILE_SIZE]
+    file.unlink()
+    damages: list[LogDamage] = []
+    with mqstore.inspect(store) as view:
+        assert list(view.scan(on_damage=lambda damage: not damages.append(damage))) == rest
+        assert [(one.path, one.physical_offset) for one in damages] == [(file, int(file.name))]
+        assert {one.message for one in view.overlooked()} >= {"a hole between files"}
+        assert list(view.scan()) == [one for one in rest if one.physical_offset < int(file.name)]
+    result = run("dump", store)
+    assert result.exit_code == 1
+    assert f"damaged record at offset {int(file.name)} of {file}" in result.stderr
+    result = run("dump", store, "--skip-damage")
+    assert result.stdout.count(" T/0 ") == len(rest)

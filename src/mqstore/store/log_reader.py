@@ -200,7 +200,8 @@ class LogReader:
         Args:
             start: physical offset to begin at: a record start; None is the first file's.
             end: records that start at or after it are left out; None is the end of the log.
-            on_damage: decides what happens at damage; unwritten space at the end of the last file is no damage.
+            on_damage: decides what happens at damage; unwritten space at the end of the last file is no damage, and a
+                file that is missing or too short is.
             check_crc: whether bodies are checked against their CRC.
             chunk_bytes: how much is read at a time.
             pass_expired: go on where the log begins when what comes next has expired, before or meanwhile; otherwise
@@ -214,6 +215,12 @@ class LogReader:
         while end is None or position < end:
             entry = self.entry_at(position)
             if entry is None:
+                behind = self._behind_hole(position)
+                if behind is not None:
+                    if not on_damage(_hole(behind, position, self._inventory.size_bytes)):
+                        return
+                    position = behind.start
+                    continue
                 if not pass_expired or position >= self.min_offset:
                     return
                 position = self.min_offset
@@ -227,6 +234,12 @@ class LogReader:
             if scan.stopped:
                 return
             position = entry.start + self._inventory.size_bytes
+
+    def _behind_hole(self, position: int) -> FileEntry | None:
+        """The file behind a hole in which ``position`` lies; None where no file is missing."""
+        if position < self.min_offset or self._inventory.find(position) is not None:
+            return None
+        return next((entry for entry in self._inventory.entries if entry.start > position), None)
 
     def _has_expired(self, entry: FileEntry) -> bool:
         """Whether the log begins behind file ``entry`` now: expiry removes no file from its middle."""
@@ -289,17 +302,20 @@ class LogReader:
     def is_damaged_at(self, physical_offset: int) -> bool:
         """Whether the log, known to be sound up to here, goes on with something that is no record.
 
-        Unwritten space with nothing behind it, a record and a blank record are no damage.
+        Unwritten space with nothing behind it, a record and a blank record are no damage; a missing file is.
         """
         entry = self.entry_at(physical_offset)
         if entry is None:
-            return False
+            return self._behind_hole(physical_offset) is not None
         if physical_offset >= entry.start + entry.length and self.ends_short(entry):
             return True
         head = self.read(physical_offset, BLANK_SIZE)
         if head is not None and not head.strip(b"\0"):
             return not self.is_unwritten_behind(entry, physical_offset)
-        return self.end_of_closed_file(physical_offset) is None and self.record_at(physical_offset) is None
+        following = self.end_of_closed_file(physical_offset)
+        if following is not None:
+            return self._behind_hole(following) is not None
+        return self.record_at(physical_offset) is None
 
     def ends_short(self, entry: FileEntry) -> bool:
         """Whether a file is shorter than it should be although another follows it: its last records are gone.
@@ -456,6 +472,11 @@ class _FileScan:
             return False
         self.position = found
         return True
+
+
+def _hole(behind: FileEntry, position: int, size_bytes: int) -> LogDamage:
+    """The damage that a missing file is, of which no more than the file behind the hole is known."""
+    return LogDamage(behind.path.parent / f"{position - position % (size_bytes or 1):020d}", position, Damage.SHORT)
 
 
 def _starting_before(columns: LogColumns, limit: int) -> LogColumns:
