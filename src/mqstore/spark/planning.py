@@ -239,7 +239,7 @@ def _queue_splits(
     borders = [int(begins[first]) for first in firsts] + [int(begins[-1]) + 1]
     splits = []
     for low, high in itertools.pairwise(borders):
-        splits += of_few_queues(store, [part for one in wanted for part in _cut(one, low, high)])
+        splits += of_few_queues(store, [part for one in wanted for part in _cut(one, low, high)], low, high)
     return splits, int(costs[-1])
 
 
@@ -323,4 +323,4 @@ def from_plain(value: list[Any]) -> Piece:
         return Split(StoreRef(*store), *rest)
     if kind == Places.__name__:
         return Places(StoreRef(*store), *rest)
-    return QueueSplit(StoreRef(*store), [UnitRange(*one) for one in rest[0]])
+    return QueueSplit(StoreRef(*store), [UnitRange(*one) for one in rest[0]], *rest[1:])

@@ -2,7 +2,8 @@
 
 A unit says where a record starts, so nothing has to be searched for. Records close to each other are read in one go;
 what lies between others is not read. So a batch that holds all that has come reads the end of the log once, whatever
-the number of queues, and a queue that is a small part of the log costs little more than itself.
+the number of queues, and a queue that is a small part of the log costs little more than itself. Where units have gone
+since the plan was made, the log is gone through for their messages (``lost_units``).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.layout.record import Record, decode_record
+from mqstore.spark.lost_units import Gone, find_in_log, gone
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import HINT
-from mqstore.spark.tables import UNIT, Numbers, UnitRange
+from mqstore.spark.tables import PLACE, UNIT, Numbers, UnitRange, Wanted
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
@@ -34,12 +36,6 @@ GAP_BYTES: Final = 4 << 10
 """What lies between two wanted records is read with them up to this size."""
 WINDOW_BYTES: Final = 8 << 20
 """Bytes read and handed on together."""
-
-PLACE: Final = np.dtype([(name, np.int64) for name in ("begin", "size", "queue_offset", "range", "position")])
-"""A wanted record: :data:`mqstore.kernels.PLACE`, its queue being that of a range of the split."""
-
-Wanted = Any
-"""A NumPy array of :data:`PLACE`, in the order of the log."""
 
 _MENDED: Final = "\ufffd"
 """What stands in a topic for bytes that are no UTF-8."""
@@ -61,22 +57,31 @@ def read_queue_split(split: QueueSplit, policy: SplitPolicy) -> Iterator[Chunk]:
 
 
 def _load_units(split: QueueSplit, pool: FilePool, policy: SplitPolicy) -> Wanted:
-    parts = [np.empty(0, PLACE)]
+    parts, lost = [np.empty(0, PLACE)], list[Gone]()
     for number, one in enumerate(split.ranges):
-        for part in _units_of(split, one, _reader(split, one, pool), policy):
+        reader = _reader(split, one, pool)
+        found, missing = _units_of(one, reader)
+        for part in found:
             part["range"] = number
             parts.append(part)
+        lost += [gone(reader, number, first, stop, split) for first, stop in missing]
+    if lost:
+        parts.append(_found_in_log(split, lost, pool, policy))
     wanted: Wanted = np.concatenate(parts)
     parts.clear()  # so many bytes less beside the copy in order
     return wanted[np.argsort(wanted["begin"], kind="stable")]
 
 
-def _units_of(split: QueueSplit, one: UnitRange, reader: QueueReader, policy: SplitPolicy) -> list[Wanted]:
-    """What the units of a range say. Where it ends with units that nobody wrote, the queue is not what it was."""
+def _units_of(one: UnitRange, reader: QueueReader) -> tuple[list[Wanted], list[tuple[int, int]]]:
+    """What the units of a range say, and what of it has none.
+
+    Where it ends with units that nobody wrote, the queue is not what it was.
+    """
     parts: list[Wanted] = []
+    missing: list[tuple[int, int]] = []
     for first, stop, data in reader.stretches(one.begin, one.end):
         if not data:
-            _lost(split, one, first, stop, policy)
+            missing.append((first, stop))
             continue
         units = np.frombuffer(data, UNIT)
         part = np.empty(len(units), PLACE)
@@ -94,8 +99,20 @@ def _units_of(split: QueueSplit, one: UnitRange, reader: QueueReader, policy: Sp
             parts.append(part[:count])
             break
     if first_lost < one.end:
-        _lost(split, one, first_lost, one.end, policy)
-    return parts
+        missing = [gap for gap in missing if gap[1] <= first_lost] + [(first_lost, one.end)]
+    return parts, missing
+
+
+def _found_in_log(split: QueueSplit, lost: list[Gone], pool: FilePool, policy: SplitPolicy) -> Wanted:
+    """The places of lost units' messages by the log alone; what it has no more is lost."""
+    found = find_in_log(split, lost, pool)
+    for piece in lost:
+        offsets = np.arange(piece.first, piece.stop)
+        missing = offsets[~np.isin(offsets, found["queue_offset"][found["range"] == piece.number])]
+        for run in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1):
+            if len(run):
+                _lost(split, split.ranges[piece.number], int(run[0]), int(run[-1]) + 1, policy)
+    return found
 
 
 def _reader(split: QueueSplit, one: UnitRange, pool: FilePool) -> QueueReader:

@@ -18,10 +18,15 @@ _Piece = list[tuple[Range, int, int]]
 
 
 class QueueSplit(NamedTuple):
-    """Messages of one store by the ranges of their queues."""
+    """Messages of one store by the ranges of their queues.
+
+    All lie in [low, high) of the log; both are 0 where that was not looked for.
+    """
 
     store: StoreRef
     ranges: list[UnitRange]
+    low: int = 0
+    high: int = 0
 
 
 def plan_queue_splits(
@@ -49,10 +54,11 @@ def plan_queue_splits(
     ]
 
 
-def of_few_queues(store: StoreRef, ranges: list[UnitRange]) -> list[QueueSplit]:
+def of_few_queues(store: StoreRef, ranges: list[UnitRange], low: int = 0, high: int = 0) -> list[QueueSplit]:
     """Splits that together have the ranges, each no more of them than a task can be told of."""
     return [
-        QueueSplit(store, ranges[first : first + QUEUES_PER_SPLIT]) for first in range(0, len(ranges), QUEUES_PER_SPLIT)
+        QueueSplit(store, ranges[first : first + QUEUES_PER_SPLIT], low, high)
+        for first in range(0, len(ranges), QUEUES_PER_SPLIT)
     ]
 
 
