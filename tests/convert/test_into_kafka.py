@@ -14,7 +14,7 @@ from interop.writer import put
 from mqstore import Message, convert, kafka
 from mqstore.convert import ConvertOptions, Loss
 from mqstore.convert.topics import kafka_topic, rocketmq_topic
-from mqstore.errors import CorruptRecordError, DamageError, UsageError
+from mqstore.errors import CorruptFileError, CorruptRecordError, DamageError, UsageError
 from mqstore.layout.constants import SysFlag
 from mqstore.layout.kafka.names import is_topic_name
 from mqstore.store.paths import is_legal_topic
@@ -148,6 +148,24 @@ def test_a_queue_with_missing_messages(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "kafka").exists()
     report = convert.to_kafka(copy, tmp_path / "kafka", ConvertOptions(skip_damage=True))
     assert report.total_losses()[Loss.UNREADABLE_MESSAGES] == 1
+
+
+def test_a_queue_whose_end_cannot_be_looked_at(tmp_path: Path) -> None:
+    """It would seem to end before."""
+    store = tmp_path / "store"
+    with mqstore.open(store, mapped_file_size_consume_queue=200) as opened:
+        for topic in ("orders", "others"):
+            for number in range(25):
+                opened.put(Message(topic, b"%d" % number, queue_id=0))
+    last = max((store / "consumequeue" / "orders" / "0").iterdir())
+    last.unlink()
+    last.mkdir()
+    with pytest.raises(CorruptFileError, match="cannot be looked at as a whole") as caught:
+        convert.to_kafka(store, tmp_path / "kafka")
+    assert caught.value.path == str(last)
+    assert not (tmp_path / "kafka").exists()
+    assert records_in(convert.to_kafka(store, tmp_path / "rest", ConvertOptions(topics="others"))) == 25
+    assert records_in(convert.to_kafka(store, tmp_path / "some", ConvertOptions(skip_damage=True))) == 45
 
 
 def test_names_that_do_not_fit() -> None:

@@ -31,6 +31,7 @@ from mqstore.layout.kafka.names import partition_directory_name
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record
 from mqstore.store.message import QueueInfo
+from mqstore.store.overlooked import queues_overlooked
 from mqstore.store.view import StoreView
 
 _MESSAGES_A_TIME: Final = 1000
@@ -119,12 +120,24 @@ def wanted_queues(view: StoreView, options: ConvertOptions) -> list[QueueInfo]:
 
     Raises:
         UsageError: there are topics, but none that the options take.
+        CorruptFileError: a file of one of them is not what it should be, so that messages are hidden, unless the
+            options say to pass over damage.
     """
     known = view.queues()
     options.check_topics([one.topic for one in known])
     # The messages of light queues are those of other queues.
     known = [one for one in known if not one.topic.startswith(LMQ_PREFIX)]
-    return [one for one in known if options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
+    wanted = [one for one in known if options.wants(one.topic, one.topic in _INTERNAL_TOPICS)]
+    overlooked = [] if options.skip_damage else queues_overlooked(view, {(one.topic, one.queue_id) for one in wanted})
+    for finding in overlooked[:1]:
+        raise errors.CorruptFileError(
+            f"a queue cannot be looked at as a whole: {finding.message}",
+            path=finding.path,
+            expected=finding.expected,
+            found=finding.found,
+            hint="mqstore check tells all; mqstore rebuild mends it; --skip-damage converts the rest",
+        )
+    return wanted
 
 
 def topic_names(view: StoreView, queues: list[QueueInfo], options: ConvertOptions) -> dict[str, str]:
