@@ -15,9 +15,11 @@ import mqstore
 from cli.test_commands import run
 from mqstore import CorruptFileError, CorruptRecordError, Message, StoreLockedError, StoreView
 from mqstore.files import copying, durable
+from mqstore.store import overlooked
 from mqstore.store import rebuild as rebuilding
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.index_writer import IndexWriter
+from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.queue_states import is_rebuilt
 from mqstore.store.rebuild import rebuild
@@ -221,6 +223,28 @@ def test_moved_between_two_reads_of_one_question(
 
     monkeypatch.setattr(QueueReader, "find_min", find_min)
     assert ask(view) == before
+    assert len(calls) == 2
+
+
+def test_moved_while_it_is_asked_what_is_overlooked(
+    store: Path, view: StoreView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = overlooked.list_states, list[int]()
+
+    def list_states(paths: StorePaths) -> list[tuple[str, int]]:
+        calls.append(len(calls))
+        if len(calls) > 1:
+            return real(paths)
+        paths.dispatch_checkpoint.rename(paths.aside.dispatch_checkpoint)
+        paths.aside.consume_queue.mkdir()
+        try:
+            return real(paths)
+        finally:
+            paths.aside.consume_queue.rmdir()
+            paths.consume_queue.rename(paths.aside.consume_queue)
+
+    monkeypatch.setattr(overlooked, "list_states", list_states)
+    assert view.overlooked() == []
     assert len(calls) == 2
 
 

@@ -226,6 +226,7 @@ class StoreView(StoreReader):
         found = self._find(topic, queue_id)
         return found.queue.inventory if found is not None and isinstance(found.queue, QueueReader) else None
 
+    @_steady
     def overlooked(self, queues: Iterable[tuple[str, int]] | None = None) -> list[Finding]:
         """What cannot be seen of this store, so that figures of it are too small: as a check finds it, but quickly.
 

@@ -161,7 +161,7 @@ def stats(
     if page is not None:
         check_outside(stores, page, "report")
     parts = MessagesView(stores, parsed, _COLUMNS).plan()
-    warnings = [finding for store in stores for finding in _overlooked(store)]
+    warnings = [finding for store in stores for finding in _overlooked(store, parts)]
     clock.note("plan")
     total = _Counts()
     for one in run_tasks(spark, functools.partial(_count_part, parsed), parts, on_progress):
@@ -175,12 +175,14 @@ def stats(
     return result
 
 
-def _overlooked(store: StoreRef) -> list[Finding]:
+def _overlooked(store: StoreRef, parts: Sequence[Sequence[Piece]]) -> list[Finding]:
     """What of a store's log cannot be looked at, which a read passes over without an error."""
-    from mqstore.spark.splits import readable_end
+    from mqstore.spark.splits import Split, readable_end
 
+    ends = [piece.end for part in parts for piece in part if isinstance(piece, Split) and piece.store == store]
     with StoreView(store.path) as view:
-        view.log.trust_to(readable_end(view.log))  # sound records behind damage are read, or the damage is an error
+        # Behind damage sound records are read, or the damage is an error. Where they end the plan knows already.
+        view.log.trust_to(max(ends) if ends else readable_end(view.log))
         return log_overlooked(view)
 
 
