@@ -12,6 +12,8 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore.files import durable
+from mqstore.spark.jobs import rebuild
+from mqstore.spark.jobs import rebuilding as rebuilding_on_spark
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.source import VIEWS
 from mqstore.spark.splits import Split
@@ -20,6 +22,7 @@ from mqstore.store import rebuild as rebuilding
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_states import not_rebuilt_meanwhile
 from spark.planned import make_store, plan_of, rows_of
+from spark.support import run_here
 
 CHOICES: list[dict[str, object]] = [
     {"subscribe": "rare", "plan": "queues"},
@@ -118,3 +121,43 @@ def test_an_audit_is_refused_meanwhile(store: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
     with pytest.raises(mqstore.CorruptFileError, match="could not look"), not_rebuilt_meanwhile(paths):
         mqstore.rebuild(store, None, in_place=True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_is_found_at_every_step_of_sparks_own(store: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    before, views = [rows_of(store, **options) for options in CHOICES], views_of(store)
+    with mqstore.inspect(store) as view:
+        found = view.query("orders", "k-333").messages
+        assert len(found) == 1
+    real, steps, put = durable.rename, list[str](), rebuilding_on_spark._note
+
+    def ask() -> None:
+        assert [rows_of(store, **options) for options in CHOICES] == before
+        assert views_of(store) == views
+        with mqstore.inspect(store) as view:
+            assert view.query("orders", "k-333").messages == found
+
+    def rename(source: Path, target: Path) -> None:
+        if source.parent == store:
+            ask()
+        real(source, target)
+        if target.parent == store:
+            steps.append(target.name)
+            ask()
+
+    def note(*arguments: Any) -> None:
+        if fails:
+            raise OSError("no note")
+        put(*arguments)
+
+    monkeypatch.setattr(rebuilding_on_spark, "run_tasks", run_here)
+    monkeypatch.setattr(durable, "rename", rename)
+    monkeypatch.setattr(rebuilding_on_spark, "_note", note)
+    spark: Any = None
+    if fails:
+        with pytest.raises(OSError, match="no note"):
+            rebuild(spark, store, in_place=True)
+    else:
+        rebuild(spark, store, in_place=True)
+    assert {"consumequeue.before-rebuild", "index.before-rebuild", "consumequeue", "index"} <= set(steps)
+    ask()
