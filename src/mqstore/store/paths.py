@@ -58,7 +58,7 @@ class StorePaths:
         """Directory of the queues' extension files, where there are such."""
         return self.root / f"consumequeue_ext{self.derived_suffix}"
 
-    @property
+    @cached_property
     def aside(self) -> StorePaths:
         """The same store with the old state of what is built from the log, as a rebuild keeps it meanwhile."""
         return replace(self, derived_suffix=".before-rebuild")
@@ -72,6 +72,11 @@ class StorePaths:
             (self.consume_queue_ext, aside.consume_queue_ext),
             (self.index, aside.index),
         ]
+
+    @cached_property
+    def moved_by_rebuild(self) -> tuple[Path, ...]:
+        """Every path, old and new, whose state a rebuild in place changes; the note of the old state is the last."""
+        return *(path for pair in self.before_rebuild for path in pair), self.aside.dispatch_checkpoint
 
     @property
     def rebuild_scratch(self) -> Path:

@@ -50,7 +50,7 @@ def reader_up_to(paths: StorePaths, topic: str, queue_id: int, end: int, pool: F
 
 def is_rebuilt(paths: StorePaths) -> bool:
     """Whether a rebuild in place is going on, or was broken off: new queues and index may be half made."""
-    return identity_of(paths.aside.dispatch_checkpoint) is not None
+    return identity_of(paths.moved_by_rebuild[-1]) is not None
 
 
 def list_states(paths: StorePaths) -> list[tuple[str, int]]:
@@ -164,5 +164,4 @@ def in_one_state(paths: StorePaths, read: Callable[[], _ResultT]) -> tuple[_Resu
 
 def state_of(paths: StorePaths) -> State:
     """The state at this moment. The note goes before the old files do, which are removed one by one."""
-    places = [path for pair in paths.before_rebuild for path in pair]
-    return tuple(identity_of(path) for path in (*places, paths.aside.dispatch_checkpoint))
+    return tuple(map(identity_of, paths.moved_by_rebuild))
