@@ -62,10 +62,15 @@ def put_back(paths: StorePaths) -> None:
         paths.sync()
 
 
-def drop_aside(paths: StorePaths) -> None:
-    """Remove what lies aside, and what tasks have left: queues and index are complete, and noted to be."""
+def call_complete(paths: StorePaths) -> None:
+    """Queues and index are complete, and noted to be: from now on they count, and what lies aside waits for removal."""
     if mode_of(paths.aside.dispatch_checkpoint):
         durable.remove_file(paths.aside.dispatch_checkpoint)
         paths.sync()
+
+
+def drop_aside(paths: StorePaths) -> None:
+    """Remove what lies aside, and what tasks have left: queues and index are complete, and noted to be."""
+    call_complete(paths)
     for left in (*(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch):
         copying.remove_tree(left)

@@ -34,7 +34,7 @@ from mqstore.spark.splits import open_log, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
-from mqstore.store.aside import move_aside, put_back
+from mqstore.store.aside import call_complete, move_aside, put_back
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.config import StoreConfig
 from mqstore.store.dispatch import Dispatched
@@ -246,6 +246,8 @@ def _replace(target: TargetStore, built: Built) -> None:
     try:
         move_aside(target.paths)
         _put(target, built)
+        if built.ranges is not None:
+            call_complete(target.paths)  # a broker may take the store before another removes what lies aside
     except BaseException:
         put_back(target.paths)
         raise
