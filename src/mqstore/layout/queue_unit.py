@@ -11,6 +11,8 @@ from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import INT_MAX, QUEUE_UNIT_SIZE
 
 QUEUE_UNIT: Final = struct.Struct(">qiq")
+QueueKey = tuple[str, int]
+"""A queue by its topic and its number."""
 
 
 class QueueUnit(NamedTuple):

@@ -15,7 +15,7 @@ from mqstore.kernels.kafka_api import BatchColumns, RecordColumns
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.kafka.constants import LOG_APPEND_TIME_BIT, MAGIC_V0, TimestampType
 from mqstore.layout.kafka.record import Record
-from mqstore.store.columns import TIMESTAMP, allocate
+from mqstore.store.columns import TIMESTAMP, allocate, strings_of
 
 BATCH_ROWS: Final = 8192
 
@@ -65,7 +65,7 @@ class RowMaker:
             return _headers(buffer, records, start, stop)
         if name in ("key", "value"):
             positions, sizes = getattr(records, f"{name}_position"), getattr(records, f"{name}_size")
-            return _bytes(kernels.gather(buffer, positions, sizes, start, stop, allocate=allocate), pa.binary())
+            return strings_of(kernels.gather(buffer, positions, sizes, start, stop, allocate=allocate), pa.binary())
         if name == "offset":
             return _numbers(pa.int64(), records.offset, start, stop)
         if name == "timestamp":
@@ -94,12 +94,6 @@ class RowMaker:
         return [pa.RecordBatch.from_arrays(arrays, schema=self.schema)]
 
 
-def _bytes(parts: Strings, kind: Any) -> Any:
-    validity = None if parts.validity is None else pa.py_buffer(parts.validity)
-    rows = memoryview(parts.offsets).nbytes // 4 - 1
-    return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(parts.offsets), pa.py_buffer(parts.data)])
-
-
 def _numbers(kind: Any, column: Any, start: int, stop: int) -> Any:
     return pa.Array.from_buffers(kind, stop - start, [None, pa.py_buffer(column[start:stop])])
 
@@ -122,8 +116,8 @@ def _timestamp_type(batches: BatchColumns, row: int) -> int:
 def _headers(buffer: Buffer, records: RecordColumns, start: int, stop: int) -> Any:
     """As in Spark's own source, a record without headers has null here."""
     lists = kernels.kafka_headers(buffer, records, start, stop, allocate=allocate)
-    names = _bytes(Strings(lists.name_offsets, lists.name_data, None), pa.string())
-    values = _bytes(Strings(lists.value_offsets, lists.value_data, lists.value_validity), pa.binary())
+    names = strings_of(Strings(lists.name_offsets, lists.name_data, None), pa.string())
+    values = strings_of(Strings(lists.value_offsets, lists.value_data, lists.value_validity), pa.binary())
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
     has_any = pc.greater(_numbers(pa.int32(), records.headers_count, start, stop), 0)
     return pa.Array.from_buffers(

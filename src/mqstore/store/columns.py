@@ -93,12 +93,13 @@ def _bytes(name: str, kind: Any) -> Builder:
         positions, sizes = getattr(columns, f"{name}_position"), getattr(columns, f"{name}_size")
         utf8 = kind == pa.string()
         parts = kernels.gather(chunk.buffer, positions, sizes, start, stop, utf8=utf8, allocate=allocate)
-        return _strings(parts, kind)
+        return strings_of(parts, kind)
 
     return build
 
 
-def _strings(parts: Strings, kind: Any) -> Any:
+def strings_of(parts: Strings, kind: Any) -> Any:
+    """An Arrow array of strings or bytes over what a kernel has gathered."""
     validity = None if parts.validity is None else pa.py_buffer(parts.validity)
     rows = memoryview(parts.offsets).nbytes // 4 - 1
     return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(parts.offsets), pa.py_buffer(parts.data)])
@@ -107,7 +108,7 @@ def _strings(parts: Strings, kind: Any) -> Any:
 def _keys(chunk: Chunk, start: int, stop: int) -> Any:
     """No keys are an empty list, whether the property is missing or empty."""
     lists = kernels.split_keys(chunk.buffer, chunk.columns, start, stop, allocate=allocate)
-    keys = _strings(Strings(lists.offsets, lists.data, None), pa.string())
+    keys = strings_of(Strings(lists.offsets, lists.data, None), pa.string())
     return pa.Array.from_buffers(
         SCHEMA.field("keys").type, stop - start, [None, pa.py_buffer(lists.list_offsets)], children=[keys]
     )
@@ -115,8 +116,8 @@ def _keys(chunk: Chunk, start: int, stop: int) -> Any:
 
 def _properties(chunk: Chunk, start: int, stop: int) -> Any:
     maps = kernels.properties_map(chunk.buffer, chunk.columns, start, stop, allocate=allocate)
-    names = _strings(Strings(maps.name_offsets, maps.name_data, None), pa.string())
-    values = _strings(Strings(maps.value_offsets, maps.value_data, None), pa.string())
+    names = strings_of(Strings(maps.name_offsets, maps.name_data, None), pa.string())
+    values = strings_of(Strings(maps.value_offsets, maps.value_data, None), pa.string())
     kind = SCHEMA.field("properties").type
     fields = [kind.key_field, kind.item_field]
     pairs = pa.StructArray.from_arrays([names, values], fields=fields)
@@ -126,13 +127,13 @@ def _properties(chunk: Chunk, start: int, stop: int) -> Any:
 def _host(store: bool) -> Builder:
     def build(chunk: Chunk, start: int, stop: int) -> Any:
         parts = kernels.host_text(chunk.buffer, chunk.columns, start, stop, store=store, allocate=allocate)
-        return _strings(parts, pa.string())
+        return strings_of(parts, pa.string())
 
     return build
 
 
 def _msg_id(chunk: Chunk, start: int, stop: int) -> Any:
-    return _strings(kernels.msg_id_text(chunk.buffer, chunk.columns, start, stop, allocate=allocate), pa.string())
+    return strings_of(kernels.msg_id_text(chunk.buffer, chunk.columns, start, stop, allocate=allocate), pa.string())
 
 
 def _corrupt_reason(chunk: Chunk, start: int, stop: int) -> Any:

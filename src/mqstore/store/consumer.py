@@ -21,11 +21,11 @@ from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout.constants import INT_MAX
 from mqstore.layout.multi_dispatch import offset_in
+from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
 from mqstore.status import GetMessageStatus
 from mqstore.store.arguments import INT_MIN, check_queue, check_seconds, check_whole
-from mqstore.store.groups import QueueKey
 from mqstore.store.message import Message, PutResult, once_more
 from mqstore.store.reading import parse_filter
 from mqstore.store.settings import Settings

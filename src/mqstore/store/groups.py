@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-QueueKey = tuple[str, int]
-"""Topic and queue id."""
+from mqstore.layout.queue_unit import QueueKey
 
 
 @dataclass(eq=False)

@@ -26,6 +26,7 @@ from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
@@ -54,8 +55,6 @@ _SMALL_PAGES: Final = {
 }
 """Spark's writer looks at the size of a page after a hundred rows, and then after as many as it expects to fit, up to
 ten thousand; these are 100 MiB and more where each is large."""
-
-QueueKey = tuple[str, int]
 
 
 @dataclass(frozen=True)

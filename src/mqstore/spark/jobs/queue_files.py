@@ -15,7 +15,7 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.delay import parse_delay_levels
-from mqstore.layout.queue_unit import PRE_BLANK, encode_unit
+from mqstore.layout.queue_unit import PRE_BLANK, QueueKey, encode_unit
 from mqstore.layout.text import decode_text
 from mqstore.spark.jobs.key_files import KeyWriter
 from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
@@ -27,7 +27,6 @@ from mqstore.store.paths import StorePaths
 from mqstore.store.queue_table import QueueTable
 
 _STRICT: Final = SplitPolicy()
-QueueKey = tuple[str, int]
 QueueRanges = dict[QueueKey, tuple[int, int]]
 
 
