@@ -264,15 +264,20 @@ def test_characters_that_the_output_lacks(good: Path) -> None:
             assert json.loads(done.stdout)["messages"][0]["properties"]["a"] == "🚀"
 
 
-def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Path) -> None:
-    store = shutil.copytree(good, tmp_path / "store")
-    command = [*COMMAND, "tail", str(store), "-n", "1", "--follow", "--interval-ms", "20"]
+def follow(store: Path) -> subprocess.Popen[bytes]:
+    """``mqstore tail --follow``, from the newest message on, as an interrupt ends it."""
+    command = [*COMMAND, "tail", str(store), "-n", "1", "--follow", "--interval-ms", "20", "--format", "json"]
     # Under nohup and behind a shell's & interrupts are ignored, and what ignores them passes that on to its children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        child = subprocess.Popen([*command, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(good, tmp_path / "store")
+    child = follow(store)
     assert child.stdout is not None
     assert json.loads(child.stdout.readline())["queueOffset"] == 30
     with open_small(store) as opened:
@@ -281,3 +286,26 @@ def test_following_shows_what_comes_and_ends_when_asked(good: Path, tmp_path: Pa
     child.send_signal(signal.SIGINT)
     rest, error = child.communicate(timeout=60)
     assert (child.returncode, rest, error) == (130, b"", b"interrupted\n")
+
+
+@pytest.mark.parametrize("messages", [3, 60])
+def test_following_a_store_that_was_made_anew(good: Path, tmp_path: Path, messages: int) -> None:
+    """Shorter than the one before, or longer: all of it is new."""
+    store = shutil.copytree(good, tmp_path / "store")
+    child = follow(store)
+    try:
+        assert child.stdout is not None
+        assert json.loads(child.stdout.readline())["queueOffset"] == 30
+        with open_small(tmp_path / "new") as opened:
+            for number in range(messages):
+                opened.put(Message("T", b"%d" % number * 20, queue_id=0))
+        store.rename(tmp_path / "old")
+        (tmp_path / "new").rename(store)
+        seen = [json.loads(child.stdout.readline())["queueOffset"] for _ in range(messages)]
+        assert seen == list(range(messages))
+        with open_small(store) as opened:
+            opened.put(Message("T", b"new", queue_id=0))
+        assert json.loads(child.stdout.readline())["queueOffset"] == messages
+    finally:
+        child.kill()
+        child.communicate(timeout=60)

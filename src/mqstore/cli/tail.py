@@ -34,13 +34,33 @@ def run(
             _print(output, record, name)
         if view.log.is_damaged_at(end):
             sys.stderr.write(f"the log ends at {end} with damage: what may lie behind is not shown\n")
+        first = _first(view)
         while follow:
             time.sleep(interval_ms / 1000)
-            start, end = end, view.log_end
+            start, end, known = end, view.log_end, first
+            first = _first(view)
+            if _is_another(known, first):
+                end = view.log_end  # that above may be the older one's
+                start = view.min_physical_offset
             for record in view.scan(start, end):
                 if topic is None or record.topic == topic:
                     _print(output, record, name)
+            first = first or known
     return 0
+
+
+def _first(view: StoreView) -> Record | None:
+    return view.message_at(view.min_physical_offset)
+
+
+def _is_another(known: Record | None, first: Record | None) -> bool:
+    """Whether the log that began with ``known`` is no longer there, but one that was made anew in its place.
+
+    A log loses messages at its front and at its end, and never gets others there.
+    """
+    if known is None or first is None or first.physical_offset > known.physical_offset:
+        return False
+    return first != known
 
 
 def _newest(view: StoreView, topic: str | None, lines: int, end: int) -> list[Record]:
