@@ -18,6 +18,8 @@ import numpy as np
 from mqstore import errors, kernels
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
+from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH
+from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record, decode_record
 from mqstore.spark.lost_units import Gone, find_in_log, gone
 from mqstore.spark.options import OnCorruptRecord
@@ -37,6 +39,7 @@ GAP_BYTES: Final = 4 << 10
 WINDOW_BYTES: Final = 8 << 20
 """Bytes read and handed on together."""
 
+_FURTHER: Final = PROPERTY_INNER_MULTI_DISPATCH.encode()
 _MENDED: Final = "\ufffd"
 """What stands in a topic for bytes that are no UTF-8."""
 
@@ -183,7 +186,7 @@ class _SplitReader:
             named = self._by_stored_names(buffer, wanted, ~np.frombuffer(found, bool))
             if named is not None:
                 columns, found = kernels.scan_at(buffer, named, self._queues, check_crc=self._policy.check_crc)
-            self._on_damage(wanted[~np.frombuffer(found, bool)])
+            self._on_damage(self._without_further(buffer, wanted[~np.frombuffer(found, bool)]))
         if columns.count:
             yield Chunk(buffer, -1, columns)
 
@@ -198,17 +201,29 @@ class _SplitReader:
             one = self._split.ranges[number]
             if _MENDED not in one.topic:
                 continue
-            try:
-                record = decode_record(buffer, position, end=position + size, check_crc=False)
-            except errors.CorruptRecordError:
-                continue
-            if isinstance(record, Record) and record.topic == one.topic:
+            record = _decoded(buffer, position, size)
+            if record is not None and record.topic == one.topic:
                 name = (record.topic_raw, one.queue_id)
                 if name not in self._queues:
                     self._queues.append(name)
                 named = wanted.copy() if named is None else named
                 named["range"][row] = self._queues.index(name)
         return named
+
+    def _without_further(self, buffer: memoryview, missed: Wanted) -> Wanted:
+        """The missed records that are not messages of other queues which go to this one as well: of these, each comes
+        once, with the queue that it names as its own.
+        """
+        is_further = np.zeros(len(missed), bool)
+        for row, (begin, size, queue_offset, number, position) in enumerate(missed.tolist()):
+            one = self._split.ranges[number]
+            if _FURTHER not in bytes(buffer[position : position + size]):
+                continue
+            record = _decoded(buffer, position, size)
+            if record is not None and record.physical_offset == begin:
+                is_own = (record.topic, record.queue_id) == (one.topic, one.queue_id)
+                is_further[row] = not is_own and offset_in(record, one.topic, one.queue_id) == queue_offset
+        return missed[~is_further]
 
     def _read(self, entry: FileEntry, parts: list[tuple[int, int]], target: memoryview) -> list[int]:
         """Read parts of a file one behind the other; how many bytes of each are there."""
@@ -249,6 +264,15 @@ class _SplitReader:
         return errors.CorruptFileError(
             "a queue's unit leads to no record of the queue", path=self._split.store.path, offset=begin
         )
+
+
+def _decoded(buffer: memoryview, position: int, size: int) -> Record | None:
+    """The record of that size there, whatever its body's checksum; None where none is."""
+    try:
+        record = decode_record(buffer, position, end=position + size, check_crc=False)
+    except errors.CorruptRecordError:
+        return None
+    return record if isinstance(record, Record) else None
 
 
 def _gaps(wanted: Wanted) -> Numbers:
