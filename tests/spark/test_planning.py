@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import Message
+from mqstore.files.pool import FilePool
 from mqstore.spark import planning, queue_guide
 from mqstore.spark.key_places import Places
 from mqstore.spark.messages import MessagesView
@@ -385,3 +386,32 @@ def test_pieces_as_json() -> None:
     store = StoreRef("/s", "b")
     for piece in (Split(store, 1, 2), Places(store, [3, 4]), QueueSplit(store, [planning.UnitRange("t", 0, 1, 5)])):
         assert from_plain(json.loads(json.dumps(to_plain(piece)))) == piece
+
+
+# -- queues that are not asked for
+
+
+def test_starting_offsets_of_other_queues_do_not_matter(copy: Path) -> None:
+    """That their messages have expired is no data loss of this read."""
+    min((copy / "commitlog").iterdir()).unlink()
+    starting = {"orders": {"0": 0}}
+    expected = rows_of(copy, subscribe="rare")
+    assert len(expected) > 20
+    assert rows_of(copy, subscribe="rare", startingOffsets=json.dumps(starting)) == expected
+    with pytest.raises(mqstore.CorruptFileError, match="begins behind its starting offset"):
+        rows_of(copy, subscribe="orders", startingOffsets=json.dumps(starting))
+
+
+@pytest.mark.parametrize("topic", ["orders", "rare"])
+def test_a_queue_file_that_cannot_be_read(copy: Path, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """The log has what the queues cannot tell."""
+    expected = rows_of(copy, plan="scan", subscribe="rare")
+    real = FilePool.read
+
+    def read(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
+        if path.parent.parent.name == topic:
+            raise mqstore.StoreIOError("could not read: Input/output error", path=path)
+        return real(pool, path, position, size_bytes)
+
+    monkeypatch.setattr(FilePool, "read", read)
+    assert rows_of(copy, plan="queues", subscribe="rare") == expected

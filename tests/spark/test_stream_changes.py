@@ -278,3 +278,22 @@ def test_queues_that_are_asked_for_no_more(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / "orders")
     with pytest.raises(mqstore.CorruptFileError, match="queue orders/0 of a is gone"):
         query.batch()
+
+
+@pytest.mark.parametrize("kept", ["all", "none", "some"])
+def test_a_batch_is_done_again_when_queues_are_asked_for_no_more(store: Path, kept: str) -> None:
+    """It has the same rows as before, but for those that are gone; what nobody asks for does not end the query."""
+    query = Query(store)
+    end = query.reader.latestOffset(query.start, query.reader.getDefaultReadLimit())
+    if kept == "none":
+        shutil.rmtree(store / "consumequeue" / "returns")
+    elif kept == "some":
+        min((store / "consumequeue" / "returns" / "0").iterdir()).unlink()
+    query.begin_anew(store, subscribe="orders")
+    query.read(query.reader.partitions(query.start, end))
+    assert sum(count for (_, topic, *_), count in query.got.items() if topic == "orders") == 200
+    assert query.got.total() in {"all": [400], "none": [200], "some": range(201, 400)}[kept]
+    query.start = end
+    total = query.got.total()
+    put(store, 100, ("orders",))
+    assert query.batch() == total + 100

@@ -96,8 +96,9 @@ def select_batches(chunk: Chunk, columns: Sequence[str], selection: Selection, b
 
 
 def check_starting_offsets(store: StoreRef, options: ReadOptions) -> None:
-    """Raise CorruptFileError when messages from a starting offset on have expired or were lost."""
-    starting = options.starting.of(store.broker_name)
+    """Raise CorruptFileError when messages of a wanted queue from a starting offset on have expired or were lost."""
+    wants = Selection.of(options, store.broker_name).wants_queue
+    starting = {key: offset for key, offset in options.starting.of(store.broker_name).items() if wants(*key)}
     if not starting:
         return
     with StoreView(store.path) as view:

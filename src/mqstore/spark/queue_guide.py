@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from mqstore import errors
 from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
@@ -79,8 +80,7 @@ def consult(store: StoreRef, log: LogReader, selection: Selection, limit_bytes: 
         limit_bytes: how much is worth reading of queues and wanted messages together.
 
     Raises:
-        GuideRefusedError: that limit would be passed, or the wanted queues are not in order.
-        StoreIOError: a file could not be read.
+        GuideRefusedError: that limit would be passed, the wanted queues are not in order, or a file could not be read.
     """
     pool = FilePool()
     try:
@@ -89,6 +89,8 @@ def consult(store: StoreRef, log: LogReader, selection: Selection, limit_bytes: 
         queues = [_files_of(store, log, pool, selection, *key) for key in keys]
         _check_cost(queues, limit_bytes)
         return _Tally(log).run(queues)
+    except errors.StoreIOError as error:  # of a queue that is not wanted, most often; the log has what is
+        raise GuideRefusedError(f"the queues cannot be read: {error}") from None
     finally:
         pool.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from bisect import bisect_left
+from collections.abc import Collection
 from typing import NamedTuple
 
 from mqstore.files.pool import FilePool
@@ -73,14 +74,14 @@ class KnownQueues:
         self._logs = [LogReader(store.paths.commit_logs, pool=self._pool) for store in self.stores]
         self._readers: dict[Queue, QueueReader] = {}
 
-    def ranges(self) -> dict[Queue, Range]:
-        """Every wanted queue that is there now, in order.
+    def ranges(self, also: Collection[Queue] = ()) -> dict[Queue, Range]:
+        """Every wanted queue that is there now, in order, and those of ``also``.
 
         Light queues (``%LMQ%``) are left out: their messages are those of other queues.
         """
         found: dict[Queue, Range] = {}
         for store, log, selection in zip(self.stores, self._logs, self._selections, strict=True):
-            read = functools.partial(self._ranges_of, store, log, selection)
+            read = functools.partial(self._ranges_of, store, log, selection, also)
             found |= while_queues_stay(store.paths, read)
         return dict(sorted(found.items()))
 
@@ -90,15 +91,17 @@ class KnownQueues:
         wants = [one.wants_queue(queue.topic, queue.queue_id) for store, one in stores if store[1] == queue.broker_name]
         return bool(wants) and not any(wants)
 
-    def _ranges_of(self, store: StoreRef, log: LogReader, selection: Selection) -> dict[Queue, Range]:
+    def _ranges_of(
+        self, store: StoreRef, log: LogReader, selection: Selection, also: Collection[Queue]
+    ) -> dict[Queue, Range]:
         found: dict[Queue, Range] = {}
         log_end = _log_end(log)
         old = old_queues(store.paths)
         listed = set(store.paths.list_queues()).union(() if old is None else old.list_queues())
         for topic, queue_id in listed:
-            if topic.startswith(LMQ_PREFIX) or not selection.wants_queue(topic, queue_id):
-                continue
             queue = Queue(topic, store.broker_name, queue_id)
+            if topic.startswith(LMQ_PREFIX) or not (selection.wants_queue(topic, queue_id) or queue in also):
+                continue
             reader = self._reader(store, queue)
             end = reader.find_end(log_end)
             before = old_reader(old, topic, queue_id, self._pool)

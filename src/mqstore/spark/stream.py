@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import (
 
 from mqstore.spark import stream_offsets
 from mqstore.spark.messages import select_batches
-from mqstore.spark.options import ReadOptions
+from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue, Range
 from mqstore.spark.queue_reading import read_queue_split
-from mqstore.spark.queue_splits import plan_queue_splits
+from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import Losses
@@ -123,10 +123,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """The splits of one batch."""
         with telling():
-            ends = from_json(end)
-            found = self._queues.ranges()
-            begins = stream_offsets.batch_start(found, from_json(start), ends, self.options)
-            splits = plan_queue_splits(found, begins, ends, self.options.split_bytes, self.options.min_partitions)
+            begins, ends = from_json(start), from_json(end)
+            # A batch that is done again has the same rows, also of queues that are asked for no more.
+            noted = {queue for queue, offset in ends.items() if begins.get(queue, 0) < offset}
+            found = self._queues.ranges(noted)
+            begins = stream_offsets.batch_start(found, begins, ends, self.options, self._queues.leaves_out)
+            others = {queue: offset for queue, offset in ends.items() if self._queues.leaves_out(queue)}
+            asked = {queue: offset for queue, offset in ends.items() if queue not in others}
+            size, least = self.options.split_bytes, self.options.min_partitions
+            splits = [
+                split for part in (asked, others) for split in plan_queue_splits(found, begins, part, size, least)
+            ]
             return [InputPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -137,8 +144,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         selection = Selection(where=self.options.where)
         settle()
         with telling():
-            for chunk in read_queue_split(split, SplitPolicy.of(self.options)):
+            for chunk in read_queue_split(split, self._policy(split)):
                 yield from select_batches(chunk, self.columns, selection, split.store.broker_name)
+
+    def _policy(self, split: QueueSplit) -> SplitPolicy:
+        """What is wrong with queues that are asked for no more is no error; a split has only such or none."""
+        policy, one = SplitPolicy.of(self.options), split.ranges[0]
+        if Selection.of(self.options, split.store.broker_name).wants_queue(one.topic, one.queue_id):
+            return policy
+        skipping = policy.on_corrupt_record is OnCorruptRecord.FAIL
+        on_corrupt_record = OnCorruptRecord.SKIP if skipping else policy.on_corrupt_record
+        return policy._replace(fail_on_data_loss=False, on_corrupt_record=on_corrupt_record)
 
     def stop(self) -> None:
         """Close the files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -63,20 +63,28 @@ def latest_offsets(found: Mapping[Queue, Range]) -> Offsets:
     return {queue: one.end for queue, one in found.items()}
 
 
-def batch_start(found: Mapping[Queue, Range], start: Offsets, end: Offsets, options: ReadOptions) -> Offsets:
+def batch_start(
+    found: Mapping[Queue, Range],
+    start: Offsets,
+    end: Offsets,
+    options: ReadOptions,
+    leaves_out: Callable[[Queue], bool] = lambda _: False,
+) -> Offsets:
     """Where the queues of ``end`` begin in a batch that begins at ``start``: new ones at their first message.
 
     Raises:
-        CorruptFileError: messages in between are gone, under ``failOnDataLoss``; else they are counted in the log.
+        CorruptFileError: messages in between are gone, under ``failOnDataLoss``; else, and of queues that the options
+            leave out, they are counted in the log.
     """
     begins: Offsets = {}
     total = 0
     for queue in end:
         first = start.get(queue, 0)
+        fails = options.fail_on_data_loss and not leaves_out(queue)
         if queue not in found:
             if first < end[queue]:
                 what = f"{queue} is gone with messages {first} to {end[queue] - 1}"
-                lost(what, str(queue), options.fail_on_data_loss)
+                lost(what, str(queue), fails)
                 total += end[queue] - first
             continue
         begins[queue] = min(max(first, found[queue].begin), end[queue])
@@ -85,7 +93,7 @@ def batch_start(found: Mapping[Queue, Range], start: Offsets, end: Offsets, opti
             lost(
                 f"messages {first} to {begins[queue] - 1} of {queue} are gone, {gone} in all",
                 f"offset {first}",
-                options.fail_on_data_loss,
+                fails,
             )
             total += gone
     if total:
