@@ -5,7 +5,8 @@ A batch asks once. A stream asks at every trigger: what has come, what has gone,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, UsageError
@@ -25,8 +26,8 @@ class KafkaLogs:
         self._options = options
         self._views = [KafkaView(path) for path in data_directories(options.paths)]
 
-    def partitions(self) -> dict[Partition, PartitionView]:
-        """Every wanted partition that is there now, by topic and number.
+    def partitions(self, also: Collection[Partition] = ()) -> dict[Partition, PartitionView]:
+        """Every wanted partition that is there now, by topic and number, and those of ``also``.
 
         Raises:
             UsageError: two directories hold one partition.
@@ -37,7 +38,7 @@ class KafkaLogs:
             view.refuse_odd_partitions(self._options.wants)
             for one in view.partitions():
                 key = (one.topic, one.partition)
-                if not self._options.wants(*key):
+                if not self._options.wants(*key) and key not in also:
                     continue
                 if key in found:
                     raise UsageError(
@@ -163,11 +164,17 @@ def _name(key: Partition) -> str:
 
 
 def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaReadOptions) -> Offsets:
-    """Where the partitions of ``end`` begin in a batch that begins at ``start``: the new ones at their first record."""
-    found = logs.partitions()
+    """Where the partitions of ``end`` begin in a batch that begins at ``start``: the new ones at their first record.
+
+    A batch that is done again has the same records, also of partitions that are asked for no more; what has gone of
+    these is no error.
+    """
+    found = logs.partitions({key for key in end if start.get(key, 0) < end[key]})
     begins: Offsets = {}
+    asked = options
     for key in end:
         partition = found.get(key)
+        options = asked if asked.wants(*key) else dataclasses.replace(asked, fail_on_data_loss=False)
         if partition is None:
             if start.get(key, 0) < end[key]:
                 _lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)

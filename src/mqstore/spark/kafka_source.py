@@ -143,7 +143,8 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         with telling():
             ends = from_json(end)
             begins = kafka_offsets.stream_start(self._open, from_json(start), ends, self.options)
-            return [InputPartition(split) for split in plan(self._open.partitions(), begins, ends, self.options)]
+            found = self._open.partitions(begins)
+            return [InputPartition(split) for split in plan(found, begins, ends, self.options)]
 
     def stop(self) -> None:
         """Close the files."""
