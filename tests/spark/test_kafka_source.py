@@ -211,6 +211,8 @@ def test_a_schema_of_the_users_own(spark: SparkSession, data: Path) -> None:
     assert frame.load(str(data)).columns == ["offset", "value"]
     with pytest.raises(Exception, match="does not fit"):
         spark.read.format("kafkalog").schema("offset string").load(str(data)).count()
+    with pytest.raises(Exception, match="leave NOT NULL out"):
+        spark.read.format("kafkalog").schema("offset bigint not null").load(str(data)).count()
 
 
 def test_damage(spark: SparkSession, golden_kafka: Path, tmp_path: Path) -> None:

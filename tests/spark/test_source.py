@@ -193,6 +193,8 @@ def test_what_a_user_reads_of_a_missing_store_and_of_damage(
         source(tmp_path / "none").count()
     with pytest.raises(PySparkException, match=r"column queueId of the schema does not fit.*expected queueId int"):
         spark.read.format("rocketmq").schema("queueId long").load(str(golden / "basic" / "store")).count()
+    with pytest.raises(PySparkException, match=r"does not fit \(hint: leave NOT NULL out.*found topic string NOT NULL"):
+        spark.read.format("rocketmq").schema("topic string not null").load(str(golden / "basic" / "store")).count()
     store = tmp_path / "store" / "commitlog"
     store.mkdir(parents=True)
     raw = bytearray((golden / "basic" / "store" / "commitlog" / ("0" * 20)).read_bytes())
@@ -200,6 +202,21 @@ def test_what_a_user_reads_of_a_missing_store_and_of_damage(
     (store / ("0" * 20)).write_bytes(raw)
     with pytest.raises(PySparkException, match=r"damaged record.*offset 3221.*"):
         source(tmp_path / "store").count()
+
+
+def test_tables_of_sql(spark: SparkSession, golden: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    path = golden / "basic" / "store"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW some USING rocketmq OPTIONS (path '{path}', subscribe 'TopicTest')")
+    expected = [row for row in expected_messages(golden, "basic") if row["topic"] == "TopicTest"]
+    assert spark.sql("SELECT count(*) FROM some").collect() == [(len(expected),)]
+    try:
+        spark.sql(f"CREATE TABLE same USING rocketmq OPTIONS (path '{path}')")
+        with pytest.raises(PySparkException, match=r"no store to read.*not those of CREATE TABLE"):
+            spark.sql("SELECT count(*) FROM same").collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS same")
 
 
 def test_partitions_are_small_when_pickled(golden: Path) -> None:

@@ -164,7 +164,7 @@ def _by_partition(name: str, text: str, example: str, least: int) -> dict[Partit
     found = {}
     for topic, inner in values.json_object(name, text, example).items():
         for number, value in inner.items() if isinstance(inner, dict) else [("", inner)]:
-            if not number.isdecimal() or not values.is_whole(value) or value < least:
+            if not values.is_queue_number(number) or not values.is_long(value, least):
                 raise values.bad(name, f"JSON such as {example}", text)
             found[topic, int(number)] = value
     return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -16,7 +15,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqstore.errors import UsageError
 from mqstore.spark import kafka_offsets
 from mqstore.spark.kafka_columns import arrow_schema
 from mqstore.spark.kafka_offsets import KafkaLogs, from_json, to_json
@@ -25,6 +23,7 @@ from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
 from mqstore.spark.stream_ends import Losses
 from mqstore.spark.telling import telling
+from mqstore.spark.user_schema import check_schema
 from mqstore.spark.worker import settle
 
 StreamOffsets = dict[str, dict[str, int]]
@@ -155,16 +154,5 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
 def _columns(schema: StructType) -> list[str]:
     """The columns of a schema, which may be the user's own choice of them."""
-    known = arrow_schema(True)
-    for field in to_arrow_schema(schema, timezone="UTC"):
-        if field.name not in known.names or not _same(field.type, known.field(field.name).type):
-            raise UsageError(
-                f"column {field.name} of the schema does not fit",
-                expected=", ".join(known.names),
-                found=f"{field.name} {schema[field.name].dataType.simpleString()}",
-            )
+    check_schema(arrow_schema(True), schema)
     return list(schema.fieldNames())
-
-
-def _same(one: pa.DataType, other: pa.DataType) -> bool:
-    return from_arrow_schema(pa.schema([("x", one)])) == from_arrow_schema(pa.schema([("x", other)]))

@@ -6,9 +6,10 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from mqstore.errors import UsageError
+from mqstore.layout.constants import INT_MAX, LONG_MAX
 
 DEFAULT_SPLIT_BYTES: Final = 256 << 20
 
@@ -24,7 +25,8 @@ STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 STRATEGIES: Final = ("error", "latest")
 """What a stream does where nothing is as new as its starting timestamp."""
 
-_DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_DELAY: Final = re.compile(r"\s*(\d{1,12})\s*(ms|s|m|min|h|d)\s*")
+_MOST_DIGITS: Final = 19
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -92,7 +94,11 @@ def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:
     # load() with a list gives its paths as JSON.
     found = json.loads(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
     if not found:
-        raise UsageError(f"no {what} to read", hint='load("DIRECTORY"), or option path')
+        raise UsageError(
+            f"no {what} to read",
+            hint='load("DIRECTORY"), or option path; Spark hands on options of CREATE TEMPORARY VIEW, and not those '
+            "of CREATE TABLE",
+        )
     return tuple(str(path) for path in found)
 
 
@@ -129,15 +135,20 @@ def assigned(text: str) -> frozenset[tuple[str, int]]:
     example = '{"orders": [0, 1]}'
     found: set[tuple[str, int]] = set()
     for topic, numbers in json_object("assign", text, example).items():
-        if not isinstance(numbers, list) or not all(is_whole(one) and one >= 0 for one in numbers):
+        if not isinstance(numbers, list) or not all(is_long(one, 0) and one <= INT_MAX for one in numbers):
             raise bad("assign", f"JSON such as {example}", text)
         found.update((topic, one) for one in numbers)
     return frozenset(found)
 
 
-def is_whole(value: object) -> bool:
-    """Whether a JSON value is a whole number."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_long(value: object, least: int) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number, ``least`` or more, that fits where offsets and times are kept."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LONG_MAX
+
+
+def is_queue_number(text: str) -> bool:
+    """Whether the name of a JSON value is the number of a queue or a partition."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) <= INT_MAX
 
 
 def whole(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
@@ -145,8 +156,8 @@ def whole(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
     if name not in options:
         return None
     text = options[name].strip()
-    if not text.isdecimal() or int(text) < least:
-        raise bad(name, f"a whole number, {least} or more", text)
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not least <= int(text) <= LONG_MAX:
+        raise bad(name, f"a whole number, {least} or more and {LONG_MAX} or less", text[:80])
     return int(text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from mqstore.errors import UsageError
 from mqstore.spark import option_values as values
@@ -238,7 +238,7 @@ def _offsets(options: Mapping[str, str], name: str, all_of_it: str, barred: int 
     example = '{"orders": {"0": 23}}'
     found: list[tuple[str, str | None, int, int]] = []
     for topic, broker, queue, offset in _flat(values.json_object(name, text, f"{example}, or {all_of_it}")):
-        if not queue.isdecimal() or not _is_offset(offset):
+        if not values.is_queue_number(queue) or not values.is_long(offset, EARLIEST):
             raise values.bad(name, f"JSON such as {example}, or {all_of_it}", text)
         if offset == barred:
             raise values.bad(name, f"offsets other than {barred}, which would read nothing in a batch", text)
@@ -263,7 +263,3 @@ def _on_corrupt_record(text: str) -> OnCorruptRecord:
         return OnCorruptRecord(text.strip().lower())
     except ValueError:
         raise values.bad("onCorruptRecord", "fail, skip or keep", text) from None
-
-
-def _is_offset(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= EARLIEST

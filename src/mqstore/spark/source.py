@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqstore.errors import UsageError
 from mqstore.spark.messages import MessagesView
@@ -24,6 +24,7 @@ from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader
 from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
 from mqstore.spark.telling import telling
+from mqstore.spark.user_schema import check_schema
 from mqstore.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _columns_of(view: type[TableView], options: ReadOptions, schema: StructType)
     """The columns of a schema that may be the user's own."""
     known = view.schema_for(options)
     columns = _columns(known, schema.fieldNames())
-    _check_types(known, schema)
+    check_schema(known, schema)
     return columns
 
 
@@ -154,17 +155,3 @@ def _columns(known: Any, wanted: Sequence[str] | None) -> list[str]:
     if len(set(found)) < len(found):
         raise UsageError("a column is asked for twice", found=", ".join(wanted))
     return found
-
-
-def _check_types(known: Any, schema: StructType) -> None:
-    """Refuse a user's schema with other types or spellings than the columns have."""
-    asked = to_arrow_schema(schema, timezone="UTC")
-    for field in asked:
-        if field.name not in known.names or not field.type.equals(known.field(field.name).type):
-            name = _columns(known, [field.name])[0]
-            expected = from_arrow_schema(known)[name]
-            raise UsageError(
-                f"column {field.name} of the schema does not fit",
-                expected=f"{name} {expected.dataType.simpleString()}",
-                found=f"{field.name} {schema[field.name].dataType.simpleString()}",
-            )
