@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,18 @@ def expected(name: str, *numbers: range) -> list[bytes]:
     return [b"%s%d" % (name.encode(), number) for part in numbers for number in part]
 
 
+def flush_that_dies(after: int) -> Callable[[Store], None]:
+    real, left = Store.flush, [after]
+
+    def flush(self: Store) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("died")
+        real(self)
+
+    return flush
+
+
 @pytest.mark.parametrize("dies_after", [0, 1, 7, 15, 19, 20])
 def test_a_writer_that_dies_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int
@@ -80,14 +94,11 @@ def test_a_writer_that_dies_is_finished_by_the_next(
         put(self, Message("t", message.body, queue_id=0))  # as the store itself does when a message falls due
         return put(self, message)
 
-    def dying_flush(self: Store) -> None:
-        raise OSError("died")
-
     parts = (range(10, 20), range(20, 30))
     first = put_aside(tmp_path, "q", *parts)
     with monkeypatch.context() as patch:
         patch.setattr(Store, "put", dying_put)
-        patch.setattr(Store, "flush", dying_flush)
+        patch.setattr(Store, "flush", flush_that_dies(1))
         with pytest.raises(OSError, match="died"):
             append(store, Batch("q", 1, first))
     assert len(bodies(store)) == 3 + 2 * dies_after
@@ -123,7 +134,7 @@ sink_ledger.append(Path(sys.argv[1]), sink_ledger.Batch("q", 1, json.loads(sys.a
 """
 
 
-@pytest.mark.parametrize(("where", "after"), [("save", 1), ("put", 7), ("flush", 0)])
+@pytest.mark.parametrize(("where", "after"), [("save", 1), ("put", 7), ("flush", 0), ("flush", 1)])
 def test_a_writer_that_is_killed_is_finished_by_the_next(tmp_path: Path, where: str, after: int) -> None:
     store = tmp_path / "store"
     append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
@@ -137,10 +148,52 @@ def test_a_writer_that_is_killed_is_finished_by_the_next(tmp_path: Path, where: 
     assert not bodies(store)[23:]
 
 
+@pytest.mark.parametrize("lmq", [False, True])
+def test_properties_that_a_store_changes_do_not_hide_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lmq: bool
+) -> None:
+    store = tmp_path / "store"
+    mqstore.open(store, config=mqstore.StoreConfig(enable_multi_dispatch=lmq, enable_lmq=lmq)).close()
+    copied = [
+        {"DELAY": "1", "REAL_TOPIC": "other", "REAL_QID": "7"},
+        {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "5,9", "WAIT": "true"},
+    ]
+    rows = [
+        {"topic": "t", "body": "b", "queueId": 0, "properties": list(properties.items()), "delayLevel": level}
+        for properties, level in itertools.product(copied, (0, 18))
+    ]
+    schema = pa.schema([("topic", pa.string()), ("body", pa.string()), ("queueId", pa.int32()),
+                        ("properties", pa.map_(pa.string(), pa.string())), ("delayLevel", pa.int32())])  # fmt: skip
+    written = sink._put_aside(sink.SinkOptions(store, None), "q", [pa.RecordBatch.from_pylist(rows, schema)])
+    with monkeypatch.context() as patch:
+        real, left = Store.put, [len(rows)]
+
+        def dying_put(self: Store, message: Message) -> Any:
+            left[0] -= 1
+            if not left[0]:
+                raise OSError("died")
+            return real(self, message)
+
+        patch.setattr(Store, "put", dying_put)
+        with pytest.raises(OSError, match="died"):
+            append(store, Batch("q", 0, [str(written.path)]))
+    assert append(store, Batch("q", 0, [])) == 1
+    assert len(bodies(store)) == len(rows)
+
+
+def test_the_log_is_safe_up_to_the_end_that_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))), noted=False)
+    monkeypatch.setattr(Store, "flush", flush_that_dies(0))
+    with pytest.raises(OSError, match="died"):
+        append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3))))
+    assert not (store / LEDGER_NAME).exists()
+
+
 def test_what_else_wrote_in_between_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "flush", lambda self: (_ for _ in ()).throw(OSError("died")))
+        patch.setattr(Store, "flush", flush_that_dies(1))
         patch.setattr(Store, "put", lambda self, message: (_ for _ in ()).throw(OSError("died")))
         with pytest.raises(OSError, match="died"):
             append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
@@ -291,6 +344,18 @@ def test_numbers_as_text(tmp_path: Path, column: str) -> None:
     for text in ("2024-01-01", "", "3.5"):
         with pytest.raises(Exception, match=f"column {column} is no whole number"):
             put(text)
+
+
+def test_times_of_any_year(tmp_path: Path) -> None:
+    micros = [253_402_300_800_000_000 * 2, 1_999, 0, None]
+    times = pa.array(micros, pa.timestamp("us", "UTC"))
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["t"] * 4), pa.array(["b"] * 4), times], ["topic", "body", "bornTimestamp"]
+    )
+    written = sink._put_aside(sink.SinkOptions(tmp_path / "store", None), "job", [rows])
+    born = pa.parquet.read_table(written.path)["bornTimestamp"].to_pylist()
+    assert born[:3] == [253_402_300_800_000 * 2, 1, 0]
+    assert born[3] > 1_700_000_000_000
 
 
 def test_what_holds_for_all_rows_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import time
 import uuid
@@ -48,7 +47,11 @@ class SinkOptions(NamedTuple):
         """
         options = values.by_name(given, NAMES)
         if not options.get("path"):
-            raise UsageError("no store to write to", hint='save("DIRECTORY"), start("DIRECTORY"), or option path')
+            raise UsageError(
+                "no store to write to",
+                hint='save("DIRECTORY"), start("DIRECTORY"), or option path; Spark hands on options of CREATE '
+                "TEMPORARY VIEW, and not those of CREATE TABLE",
+            )
         if overwrite:
             raise UsageError("a store is not written over", hint='mode("append"), or mqstore.spark.jobs.load')
         if "storeTimestamp" in schema.fieldNames():
@@ -129,7 +132,7 @@ def _put_aside(options: SinkOptions, name: str, batches: Iterable[Any]) -> Writt
     writer, largest_bytes = None, 0
     with telling(), contextlib.ExitStack() as opened:
         for batch in batches:
-            checked = [_checked(row) for row in batch.to_pylist()]
+            checked = [_checked(row) for row in _with_plain_times(batch).to_pylist()]
             if not checked:
                 continue
             rows = [row for row, _ in checked]
@@ -190,12 +193,20 @@ def _checked(row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     return found, prepare(message, found["queueId"], _LIMITS, _MAX_DELAY_LEVEL).size_bytes
 
 
+def _with_plain_times(batch: Any) -> Any:
+    """The rows with their born times in ms: times have years that Python's own have not."""
+    import pyarrow as pa
+
+    place = batch.schema.get_field_index("bornTimestamp")
+    if place < 0 or not pa.types.is_timestamp(batch.schema.field(place).type):
+        return batch
+    moments = batch.column(place).cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
+    born = [None if moment is None else moment // 1000 for moment in moments]
+    return batch.set_column(place, "bornTimestamp", pa.array(born, pa.int64()))
+
+
 def _milliseconds(born: Any) -> int:
-    if born is None:
-        return time.time_ns() // 1_000_000
-    if isinstance(born, datetime.datetime):
-        return (born - datetime.datetime(1970, 1, 1, tzinfo=born.tzinfo)) // datetime.timedelta(milliseconds=1)
-    return _whole("bornTimestamp", born)
+    return time.time_ns() // 1_000_000 if born is None else _whole("bornTimestamp", born)
 
 
 def _whole(name: str, value: Any) -> int:

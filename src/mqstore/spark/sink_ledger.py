@@ -32,6 +32,9 @@ _ROWS_AT_A_TIME: Final = 1000
 _MOST_NAMES: Final = 1000
 _BESIDE_BYTES: Final = 1024
 """More than a blank record, a longer topic and higher numbers add to what a record takes."""
+_OF_FURTHER_QUEUES: Final = frozenset({c.PROPERTY_WAIT, c.PROPERTY_INNER_MULTI_QUEUE_OFFSET})
+_OF_A_DELAY: Final = frozenset({c.PROPERTY_DELAY, c.PROPERTY_REAL_TOPIC, c.PROPERTY_REAL_QID})
+"""Properties that a store may change or drop, whatever a message says of them."""
 
 
 class Batch(NamedTuple):
@@ -98,6 +101,7 @@ def append(root: Path, batch: Batch, noted: bool = True, largest_bytes: int | No
             count += _put(store, _messages(batch.paths))
             store.flush()
         elif is_new:
+            store.flush()  # a power cut must not take the log back behind the end that is noted
             ledger.begun = (batch, store.log_end)
             ledger.save()
             count += _finish(store, root, ledger)
@@ -145,14 +149,15 @@ def _is_of(record: Record, message: Message) -> bool:
         expected[c.PROPERTY_TAGS] = message.tags
     if message.keys:
         expected[c.PROPERTY_KEYS] = " ".join(message.keys)
-    place = (record.topic, str(record.queue_id))
+    place, changed = (record.topic, str(record.queue_id)), _OF_FURTHER_QUEUES
     if message.delay_level:
+        changed |= _OF_A_DELAY
         place = (properties.get(c.PROPERTY_REAL_TOPIC, ""), properties.get(c.PROPERTY_REAL_QID, ""))
     return (
         place == (message.topic, str(message.queue_id))
         and record.body == message.body
         and record.born_timestamp_ms == message.born_timestamp_ms
-        and expected.items() <= properties.items()
+        and all(properties.get(name) == value for name, value in expected.items() if name not in changed)
     )
 
 
