@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 import mqstore
 from mqstore import Message
-from mqstore.spark import sink
+from mqstore.spark import sink, sink_ledger
 from mqstore.spark.sink_ledger import LEDGER_NAME, Batch, append
 from mqstore.store.check import check_store
 from mqstore.store.store import Store
@@ -188,6 +189,33 @@ def test_the_log_is_safe_up_to_the_end_that_is_noted(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="died"):
         append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3))))
     assert not (store / LEDGER_NAME).exists()
+
+
+def test_two_that_append_to_one_store_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    other = mqstore.open(store)
+    timer = threading.Timer(1.0, other.close)
+    timer.start()
+    append(store, Batch("q", 0, put_aside(tmp_path, "q", range(3))))
+    timer.join()
+    assert len(bodies(store)) == 3
+    monkeypatch.setattr(sink_ledger, "_WAIT_S", 0.2)
+    with mqstore.open(store), pytest.raises(mqstore.StoreLockedError):
+        append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3))))
+
+
+def test_files_that_went_before_a_batch_was_begun_are_in_nobodys_way(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    paths = put_aside(tmp_path, "q", range(3))
+    # Another under the same name is done, and has cleaned up.
+    sink._append(
+        sink.SinkOptions(store, None), "q", 0, [sink.Written("q", put_aside(tmp_path, "q", range(2))[0])], True
+    )
+    with pytest.raises(mqstore.CorruptFileError, match="are gone") as caught:
+        append(store, Batch("q", 1, paths))
+    assert "under one name" in str(caught.value.hint)
+    assert append(store, Batch("other", 0, put_aside(tmp_path, "o", range(2)))) == 2
+    assert append(store, Batch("q", 1, put_aside(tmp_path, "q", range(3)))) == 3
 
 
 def test_what_else_wrote_in_between_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,9 @@ def _append(options: SinkOptions, name: str, number: int, messages: Iterable[Wri
     paths = [one.path for one in written if one.path is not None]
     with telling():
         largest_bytes = max((one.largest_bytes for one in written), default=0)
-        append(options.store, Batch(name, number, paths), noted, largest_bytes)
-    _clean(options, name)
+        # While others wait: another of the same name may have put files aside there, and must not lose them half-way.
+        clean = functools.partial(_clean, options, name)
+        append(options.store, Batch(name, number, paths), noted, largest_bytes, clean)
 
 
 def _clean(options: SinkOptions, name: str) -> None:

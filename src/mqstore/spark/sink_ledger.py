@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqstore.errors import CorruptFileError, MessageIllegalError
+from mqstore.errors import CorruptFileError, MessageIllegalError, StoreLockedError
 from mqstore.files import durable
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
@@ -32,6 +33,9 @@ _ROWS_AT_A_TIME: Final = 1000
 _MOST_NAMES: Final = 1000
 _BESIDE_BYTES: Final = 1024
 """More than a blank record, a longer topic and higher numbers add to what a record takes."""
+_WAIT_S: Final = 30.0
+"""How long a batch waits for others that append to the same store, or for one whose driver was killed just now."""
+_LOOK_EVERY_S: Final = 0.1
 _OF_FURTHER_QUEUES: Final = frozenset({c.PROPERTY_WAIT, c.PROPERTY_INNER_MULTI_QUEUE_OFFSET})
 _OF_A_DELAY: Final = frozenset({c.PROPERTY_DELAY, c.PROPERTY_REAL_TOPIC, c.PROPERTY_REAL_QID})
 """Properties that a store may change or drop, whatever a message says of them."""
@@ -72,29 +76,45 @@ class _Ledger:
         durable.sync_directory(self._path.parent)
 
 
-def append(root: Path, batch: Batch, noted: bool = True, largest_bytes: int | None = None) -> int:
+def append(
+    root: Path,
+    batch: Batch,
+    noted: bool = True,
+    largest_bytes: int | None = None,
+    on_done: Callable[[], None] | None = None,
+) -> int:
     """Append a batch to the store at ``root``, which is made if there is none; how many messages were put.
+
+    Other queries may append to it as well: each waits for its turn, but not for ever, as a broker would not go.
 
     Args:
         root: the store's directory; no other process may have it open for writing.
         batch: what to append. One of a number that its query has appended already is passed over.
         noted: False for a batch that has no name to be known by when it comes again.
         largest_bytes: the most that one of its records takes under the limits of any store; None is not known.
+        on_done: called at the end, while nobody else can append.
 
     Raises:
         StoreLockedError: the store is open elsewhere.
-        CorruptFileError: the note of what was appended is damaged.
+        CorruptFileError: the note of what was appended is damaged, or files of the batch are gone; none was put then.
         MessageIllegalError: this store does not take one of the messages. None was put.
         StoreIOError, DiskFullError.
     """
-    with open_store(root) as store:
+    with _opened(root) as store:
         ledger = _Ledger(root / LEDGER_NAME)
         count = 0
         if ledger.begun is not None:
             count += _finish(store, root, ledger)
         is_new = not noted or ledger.done.get(batch.name, -1) < batch.number
+        # Begun, a batch that cannot be put would be in the way of all others.
+        for path in batch.paths if is_new else ():
+            if not Path(path).exists():
+                raise CorruptFileError(
+                    "messages that were put aside for the store are gone", path=path,
+                    hint="start it again; two that run at once under one name, or from one checkpoint, are in each "
+                    "other's way",
+                )  # fmt: skip
         if is_new and not _has_room(root, largest_bytes):
-            # Begun, a batch that cannot be put would be in the way of all others.
             for message in _messages(batch.paths):
                 store.check_message(message)
         if not noted:
@@ -105,7 +125,21 @@ def append(root: Path, batch: Batch, noted: bool = True, largest_bytes: int | No
             ledger.begun = (batch, store.log_end)
             ledger.save()
             count += _finish(store, root, ledger)
+        if on_done is not None:
+            on_done()
         return count
+
+
+def _opened(root: Path) -> Store:
+    """The store, opened for writing as soon as no other query has it."""
+    deadline_s = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return open_store(root)
+        except StoreLockedError:
+            if time.monotonic() >= deadline_s:
+                raise
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _has_room(root: Path, largest_bytes: int | None) -> bool:
