@@ -302,6 +302,32 @@ def test_an_export_without_a_name_goes_on_when_the_store_has_grown(
         export(NO_SPARK, store, output, **given)
 
 
+@pytest.mark.parametrize("content", [b"", bytes(100), b"[]", b'{"job": 1}', b"7", b"[" * 100_000, b"\xff"])
+def test_a_damaged_note_of_an_export_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    bodies = [b"%d" % number for number in range(20)]
+    store, output = fill(tmp_path / "store", bodies), tmp_path / "out"
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "_publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(NO_SPARK, store, output, job_id="one")
+    stage = output / "_mqstore" / "one.partial"
+    for note, name in ((stage / "plan.json", None), (stage / "plan.json", "one"), (stage / "000000.json", "one")):
+        sound = note.read_bytes()
+        note.write_bytes(content)
+        with pytest.raises(mqstore.CorruptFileError, match="the note of an export is damaged") as caught:
+            export(NO_SPARK, store, output, job_id=name)
+        assert "remove " in str(caught.value.hint)
+        note.write_bytes(sound)
+    assert export(NO_SPARK, store, output).rows == 20
+    (output / "_mqstore" / "one.json").write_bytes(content)
+    with pytest.raises(mqstore.CorruptFileError, match="the note of an export is damaged"):
+        export(NO_SPARK, store, output, job_id="one")
+
+
 @pytest.mark.parametrize("compression", exporting.CODECS)
 def test_files_of_every_codec_are_compacted(tmp_path: Path, compression: str) -> None:
     store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])

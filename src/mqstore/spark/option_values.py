@@ -92,14 +92,24 @@ def check_one_subscription(options: Mapping[str, str]) -> None:
 def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:
     """What ``load`` was given; UsageError, which names ``what`` is missing, for nothing."""
     # load() with a list gives its paths as JSON.
-    found = json.loads(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
+    found = _listed(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
     if not found:
         raise UsageError(
             f"no {what} to read",
             hint='load("DIRECTORY"), or option path; Spark hands on options of CREATE TEMPORARY VIEW, and not those '
             "of CREATE TABLE",
         )
-    return tuple(str(path) for path in found)
+    return tuple(found)
+
+
+def _listed(text: str) -> list[str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+        raise bad("paths", 'JSON such as ["one", "another"]', text)
+    return found
 
 
 def names(text: str, name: str) -> list[str]:

@@ -8,10 +8,10 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mqstore import errors
 from mqstore.files.remote import as_path
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from mqstore.spark.jobs.parquet import WrittenFile, WrittenPart
     from mqstore.spark.planning import Piece
+
+NoteT = TypeVar("NoteT")
 
 STATE_DIRECTORY: Final = "_mqstore"
 """Below the output: manifests and unfinished work. Readers of Parquet pass over names that begin with _."""
@@ -245,7 +247,7 @@ def _unfinished(job: _Job) -> str | None:
     """
     output = as_path(job.output)
     for plan in _plans(output):
-        noted = json.loads(plan.read_bytes())["job"]
+        noted = _read_note(plan, lambda content: dict(content["job"]), give_up_hint(plan, output))
         if {name: noted.get(name) for name in job.asked} == job.asked:
             return str(noted["job_id"])
     for plan in unfinished_plans(output):
@@ -306,10 +308,13 @@ def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
         return parts
     from mqstore.spark.planning import from_plain
 
-    noted = json.loads(note.read_bytes())
-    if noted["job"] != asked:
+    def take(content: Any) -> tuple[Any, list[list[Piece]]]:
+        return content["job"], [[from_plain(piece) for piece in part] for part in content["parts"]]
+
+    begun, parts = _read_note(note, take, give_up_hint(note, as_path(job.output)))
+    if begun != asked:
         raise _is_another_job(note, "begun", "finish it with its own arguments, or choose another job_id")
-    return [[from_plain(piece) for piece in part] for part in noted["parts"]]
+    return parts
 
 
 def _is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
@@ -355,8 +360,12 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
             if isinstance(error, errors.MqstoreError):
                 raise
             raise errors.from_os_error(error, "write Parquet", attempt) from error
-    files, log_bytes = json.loads(done.read_bytes())
-    return WrittenPart([WrittenFile(*fields) for fields in files], log_bytes)
+
+    def take(content: Any) -> WrittenPart:
+        files, log_bytes = content
+        return WrittenPart([WrittenFile(*fields) for fields in files], int(log_bytes))
+
+    return _read_note(done, take, f"remove {done}, and its part is written again")
 
 
 def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
@@ -394,18 +403,37 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Cloc
 
 
 def _from_manifest(job: _Job) -> ExportResult:
-    content = json.loads(job.manifest.read_bytes())
-    if content.get("asked", job.asked) != job.asked:
-        raise _is_another_job(job.manifest, "finished", "choose another job_id")
-    return ExportResult(
-        as_path(job.output),
-        job.job_id,
-        content["rows"],
-        len(content["files"]),
-        content["bytes"],
-        content["logBytes"],
-        content["seconds"],
-        job.manifest,
-        replayed=True,
-        stage_seconds=content.get("stageSeconds", {}),
+    def take(content: Any) -> tuple[Any, ExportResult]:
+        return content.get("asked", job.asked), ExportResult(
+            as_path(job.output),
+            job.job_id,
+            content["rows"],
+            len(content["files"]),
+            content["bytes"],
+            content["logBytes"],
+            content["seconds"],
+            job.manifest,
+            replayed=True,
+            stage_seconds=content.get("stageSeconds", {}),
+        )
+
+    files = f"{job.job_id}-*.parquet below {job.output}"
+    asked, result = _read_note(
+        job.manifest, take, f"the job was finished; it starts anew without this and every {files}"
     )
+    if asked != job.asked:
+        raise _is_another_job(job.manifest, "finished", "choose another job_id")
+    return result
+
+
+def _read_note(note: Path, take: Callable[[Any], NoteT], hint: str) -> NoteT:
+    """What ``take`` makes of a note in JSON; raises CorruptFileError if that cannot be."""
+    try:
+        return take(json.loads(note.read_bytes()))
+    except OSError as error:
+        raise errors.from_os_error(error, "read the note of an export", note) from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise errors.CorruptFileError(
+            "the note of an export is damaged", path=note, found=found[:200], hint=hint
+        ) from None
