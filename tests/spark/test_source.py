@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 import mqstore
 import mqstore.spark
+from mqstore import Message
 from mqstore.spark.source import VIEWS, PushingReader, RocketmqSource
 from spark.support import ANSWERED, expected_messages, rows_of
 
@@ -217,6 +218,20 @@ def test_tables_of_sql(spark: SparkSession, golden: Path) -> None:
             spark.sql("SELECT count(*) FROM same").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS same")
+
+
+def test_a_table_is_as_it_was_when_it_was_first_used(spark: SparkSession, tmp_path: Path) -> None:
+    def put(count: int) -> None:
+        with mqstore.open(tmp_path / "store") as store:
+            for number in range(count):
+                store.put(Message("orders", b"%d" % number, queue_id=0))
+
+    put(3)
+    frame = spark.read.format("rocketmq").load(str(tmp_path / "store"))
+    assert frame.count() == 3
+    put(2)
+    assert [frame.count(), frame.where("topic = 'orders'").count()] == [3, 3]
+    assert spark.read.format("rocketmq").load(str(tmp_path / "store")).count() == 5
 
 
 def test_partitions_are_small_when_pickled(golden: Path) -> None:
