@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 from pathlib import Path
 
 import mqstore
-from mqstore.spark.options import NAMES, OnCorruptRecord, ReadOptions
+from mqstore.spark.options import NAMES, OnCorruptRecord, ReadOptions, parse_either
 from mqstore.spark.stores import find_stores
 from spark.support import expected_messages, read_here
 
@@ -87,6 +87,22 @@ def test_values_of_a_program() -> None:
 def test_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(mqstore.UsageError, match=complaint):
         parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger has a value that cannot be meant"),
+        ({"startingOffsets": "latest", "splitBytes": "many"}, "splitBytes has a value"),
+        ({"endingOffsets": "earliest"}, "endingOffsets has a value that cannot be meant"),
+        ({"startingTimestamp": "1", "startingGroup": "g"}, "no startingTimestamp beside it"),
+        ({"endingTimestamp": "1", "discoveryInterval": "1m"}, "discoveryInterval of a stream, endingTimestamp of a"),
+        ({"subscribes": "a", "maxTriggerDelay": "1m"}, "unknown option subscribes"),
+    ],
+)
+def test_what_is_wrong_while_nobody_knows_whether_it_is_a_stream(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(mqstore.UsageError, match=complaint):
+        parse_either({"path": "x", **options})
 
 
 def test_a_hint_for_a_misspelt_option() -> None:

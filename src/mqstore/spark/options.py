@@ -208,8 +208,23 @@ def parse_either(given: Mapping[str, object]) -> ReadOptions:
     except UsageError as error:
         try:
             return ReadOptions.parse(given, streaming=True)
-        except UsageError:
-            raise error from None
+        except UsageError as in_a_stream:
+            raise _what_is_wrong(given, error, in_a_stream) from None
+
+
+def _what_is_wrong(given: Mapping[str, object], in_a_batch: UsageError, in_a_stream: UsageError) -> UsageError:
+    """The error to tell: that of the kind of read that the options are for, if some are for one kind alone."""
+    if str(in_a_batch) == str(in_a_stream):
+        return in_a_batch
+    options = values.by_name(given, NAMES)
+    of_streams, of_batches = ([name for name in names if name in options] for names in (_STREAM_ONLY, _BATCH_ONLY))
+    if of_streams and of_batches:
+        return UsageError(
+            "options that exclude each other",
+            found=f"{', '.join(of_streams)} of a stream, {', '.join(of_batches)} of a batch",
+        )
+    begins_late = options.get("startingOffsets", "").strip().lower() == "latest"
+    return in_a_stream if of_streams or begins_late else in_a_batch
 
 
 def _stream_start(options: Mapping[str, str]) -> OffsetBounds:
