@@ -290,6 +290,22 @@ def test_splits_cover_the_log_once(golden: Path) -> None:
         plan_splits(store, 1)
 
 
+@pytest.mark.parametrize("tail", ["zeros", "copy"])
+def test_a_file_that_is_too_long_brings_no_row_twice(tmp_path: Path, tail: str) -> None:
+    store = tmp_path / "store"
+    with mqstore.open(store, mapped_file_size_commit_log=1 << 14) as opened:
+        for number in range(400):
+            opened.put(Message("orders", b"%d" % number, queue_id=0))
+    first, second = sorted((store / "commitlog").iterdir())[:2]
+    for length in (1, 20, 1000, 5000):
+        whole = first.read_bytes()
+        first.write_bytes(whole + (bytes(length) if tail == "zeros" else second.read_bytes()[:length]))
+        for split_bytes in (700, 5000, 1 << 28):
+            rows = read_here(store, ["queueOffset"], splitBytes=split_bytes, plan="scan")
+            assert [row["queueOffset"] for row in rows] == list(range(400)), (length, split_bytes)
+        first.write_bytes(whole)
+
+
 def test_more_partitions_make_smaller_splits(golden: Path) -> None:
     assert splits.split_bytes_for(1000, 256, 1) == 256
     assert splits.split_bytes_for(1000, 256, 10) == 100

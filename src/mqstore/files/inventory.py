@@ -101,6 +101,14 @@ class Inventory:
         entry = self.entries[index]
         return entry if offset < entry.start + self.size_bytes else None
 
+    def end_of(self, entry: FileEntry) -> int:
+        """Offset just past a file's bytes; of one that is longer than it should be, where the next begins, which has
+        what lies there.
+        """
+        index = bisect_right(self._starts, entry.start)
+        end = entry.start + entry.length
+        return min(end, self._starts[index]) if index < len(self._starts) else end
+
     def has_others_than(self, before: Inventory) -> bool:
         """Whether other files have come to bear names that were there ``before``: what was learnt of them is void."""
         known = {entry.start: entry.identity for entry in before.entries}

@@ -76,7 +76,7 @@ def split_ranges(store: StoreRef, log: LogReader, ranges: Sequence[tuple[int, in
     found = []
     for low, high in ranges:
         for entry in log.inventory.entries:
-            first, last = max(low, entry.start), min(high, entry.start + entry.length)
+            first, last = max(low, entry.start), min(high, log.inventory.end_of(entry))
             found += [Split(store, begin, min(begin + split_bytes, last)) for begin in range(first, last, split_bytes)]
     return found
 
@@ -231,7 +231,7 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
         on_damage(LogDamage(entry.path, last_end, Damage.SHORT))
     if not damaged:
         # A walk that ended early met the blank record, behind which the file holds nothing.
-        _check_next(log, entry, split.end, last_end if last_end >= split.end else entry.start + entry.length, policy)
+        _check_next(log, entry, split.end, last_end if last_end >= split.end else log.inventory.end_of(entry), policy)
 
 
 def with_hint(error: errors.CorruptRecordError, hint: str) -> errors.CorruptRecordError:
@@ -287,7 +287,7 @@ def _check_next(log: LogReader, entry: FileEntry, begin: int, following: int, po
     The bytes between are the inside of a record, or lie behind the last one. As the first split of a file is certain
     where it begins, each that passes makes the next one certain.
     """
-    file_end = entry.start + entry.length
+    file_end = log.inventory.end_of(entry)
     if begin >= min(following, file_end) or not _holds_record(log, entry, begin, following):
         return
     found = first_record(log, entry, begin, policy)
