@@ -42,6 +42,7 @@ def test_values_of_a_program() -> None:
         ({"splitBytes": "0"}, "splitBytes"),
         ({"splitBytes": "many"}, "splitBytes"),
         ({"minPartitions": "-1"}, "minPartitions"),
+        ({"minPartitions": "999999999999"}, "minPartitions"),
         ({"maxPartitions": "0"}, "maxPartitions"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp"),
         ({"endingTimestamp": ""}, "endingTimestamp"),

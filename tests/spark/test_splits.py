@@ -307,6 +307,8 @@ def test_a_file_that_is_too_long_brings_no_row_twice(tmp_path: Path, tail: str) 
 
 
 def test_more_partitions_make_smaller_splits(golden: Path) -> None:
-    assert splits.split_bytes_for(1000, 256, 1) == 256
-    assert splits.split_bytes_for(1000, 256, 10) == 100
+    assert splits.split_bytes_for(100_000, 25_600, 1) == 25_600
+    assert splits.split_bytes_for(100_000, 25_600, 10) == 10_000
+    assert splits.split_bytes_for(100_000, 25_600, 1_000_000) == 1024  # not worth a task otherwise
+    assert splits.split_bytes_for(100_000, 10, 1_000_000) == 10  # as it was asked for
     assert isinstance(plan_splits(StoreRef(str(golden / "basic" / "store"), ""), 1 << 20)[0], Split)

@@ -127,7 +127,7 @@ class KafkaReadOptions:
             latest_if_no_match=values.word(options, values.STRATEGY, values.STRATEGIES) == "latest",
             fail_on_data_loss=values.truth(options, "failOnDataLoss", True),
             max_offsets_per_trigger=values.whole(options, "maxOffsetsPerTrigger"),
-            min_partitions=values.whole(options, "minPartitions") or 1,
+            min_partitions=values.min_partitions(options),
             include_headers=values.truth(options, "includeHeaders", False),
             read_committed=values.word(options, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
             == "read_committed",

@@ -14,6 +14,7 @@ from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.kafka.header import BatchHeader
 from mqstore.spark.kafka_offsets import Offsets
 from mqstore.spark.kafka_options import KafkaReadOptions, Partition
+from mqstore.spark.option_values import LEAST_SPLIT_BYTES
 
 _INDEXED_SPLIT_BYTES: Final = 1 << 20
 """Splits of this size and more are cut where an index points; smaller ones may be finer than the index."""
@@ -52,7 +53,7 @@ def plan(
         for whole in _whole_segments(partition, start[key], end[key], options)
     ]
     size = sum(segment_split.end - segment_split.begin for _, segment_split in wholes)
-    split_bytes = min(options.split_bytes, max(1, -(-size // options.min_partitions)))
+    split_bytes = min(options.split_bytes, max(LEAST_SPLIT_BYTES, -(-size // options.min_partitions)))
     return [
         split._replace(context=context, begin=begin, end=stop)
         for segment, split in wholes

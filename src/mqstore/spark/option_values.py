@@ -13,6 +13,11 @@ from mqstore.layout.constants import INT_MAX, LONG_MAX
 
 DEFAULT_SPLIT_BYTES: Final = 256 << 20
 
+LEAST_SPLIT_BYTES: Final = 1 << 10
+"""What ``minPartitions`` makes no smaller splits than: one with less than a few records is not worth a task."""
+
+MOST_SPLITS: Final = 1_000_000
+
 EARLIEST: Final = -2
 """In offset JSON, as in Spark's Kafka source: the first message."""
 LATEST: Final = -1
@@ -87,6 +92,14 @@ def check_one_subscription(options: Mapping[str, str]) -> None:
         raise UsageError(
             "options that exclude each other", found=", ".join(chosen), hint=f"give one of {', '.join(chosen)}"
         )
+
+
+def min_partitions(options: Mapping[str, str]) -> int:
+    """Into how many parts a read is to be divided at least; no more than Spark could plan."""
+    found = whole(options, "minPartitions") or 1
+    if found > MOST_SPLITS:
+        raise bad("minPartitions", f"{MOST_SPLITS} or less", str(found))
+    return found
 
 
 def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ class ReadOptions:
             starting_timestamp_ms=values.whole(options, "startingTimestamp", 0),
             ending_timestamp_ms=values.whole(options, "endingTimestamp", 0),
             fail_on_data_loss=values.truth(options, "failOnDataLoss", True),
-            min_partitions=values.whole(options, "minPartitions") or 1,
+            min_partitions=values.min_partitions(options),
             max_partitions=values.whole(options, "maxPartitions"),
             split_bytes=values.whole(options, "splitBytes") or DEFAULT_SPLIT_BYTES,
             where=options.get("where"),

@@ -20,6 +20,7 @@ from mqstore.files.inventory import FileEntry, ProblemKind
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Damage, Record
+from mqstore.spark.option_values import LEAST_SPLIT_BYTES, MOST_SPLITS
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
@@ -33,7 +34,6 @@ LOOK_BACK_BYTES = 8 << 20
 _LAST_FILES = 3
 _HEAD_BYTES = 64
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
-_MAX_SPLITS = 1_000_000
 
 
 class Split(NamedTuple):
@@ -68,9 +68,9 @@ def split_ranges(store: StoreRef, log: LogReader, ranges: Sequence[tuple[int, in
     Raises:
         UsageError: they would be too many.
     """
-    if sum(end - begin for begin, end in ranges) // split_bytes > _MAX_SPLITS:
+    if sum(end - begin for begin, end in ranges) // split_bytes > MOST_SPLITS:
         raise errors.UsageError(
-            f"more than {_MAX_SPLITS} splits", path=store.path, found=f"splitBytes {split_bytes}",
+            f"more than {MOST_SPLITS} splits", path=store.path, found=f"splitBytes {split_bytes}",
             hint="give a larger splitBytes",
         )  # fmt: skip
     found = []
@@ -83,7 +83,7 @@ def split_ranges(store: StoreRef, log: LogReader, ranges: Sequence[tuple[int, in
 
 def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> int:
     """``split_bytes``, or less if that takes to make about ``min_partitions`` splits of ``log_bytes``."""
-    return min(split_bytes, max(1, -(-log_bytes // min_partitions)))
+    return min(split_bytes, max(LEAST_SPLIT_BYTES, -(-log_bytes // min_partitions)))
 
 
 def check_files(log: LogReader, fail_on_data_loss: bool) -> None:

@@ -34,7 +34,7 @@ from mqstore.spark.jobs.tasks import Progress, run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_STAGE_NAME: Final = "compact.partial"
+_STAGE_NAME: Final = ".compact"
 _NOTE: Final = Path(STATE_DIRECTORY, "compacted", "files.json")
 _ROW_GROUP_BYTES: Final = 32 << 20
 _EXCHANGE: Final = 2
