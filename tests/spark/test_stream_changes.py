@@ -292,7 +292,8 @@ def test_a_batch_is_done_again_when_queues_are_asked_for_no_more(store: Path, ke
     query.begin_anew(store, subscribe="orders")
     query.read(query.reader.partitions(query.start, end))
     assert sum(count for (_, topic, *_), count in query.got.items() if topic == "orders") == 200
-    assert query.got.total() in {"all": [400], "none": [200], "some": range(201, 400)}[kept]
+    # What a queue's file had that is gone, the log still has.
+    assert query.got.total() == {"all": 400, "none": 200, "some": 400}[kept]
     query.start = end
     total = query.got.total()
     put(store, 100, ("orders",))
