@@ -192,11 +192,10 @@ def _scan(
 
 def _is_odd(spark: SparkSession, view: StoreView, scan: _Scan) -> bool:
     """Whether a check would find something. If it would not, ``view`` knows where the log ends."""
-    odd = _overlap(view) or _is_odd_beside_log(view) or scan.joined.irregular or any(one.odd for one in scan.splits)
-    if odd or _headers_are_odd(view, scan.files):
+    if _overlap(view) or scan.joined.irregular or any(one.odd for one in scan.splits):
         return True
-    view.log.trust_to(scan.log_end)
-    odd = view.log.is_damaged_at(view.log_end)
+    view.log.trust_to(scan.log_end)  # before anything asks for it, which takes going through the last files
+    odd = _is_odd_beside_log(view) or _headers_are_odd(view, scan.files) or view.log.is_damaged_at(view.log_end)
     odd = odd or _index_is_odd(view, scan.begin, scan.splits, scan.indexes, view.log_end)
     return odd or any(_queues(spark, view, scan.joined.ranges))
 
