@@ -156,7 +156,8 @@ def test_small_files_become_large_ones(exported: Path) -> None:
     again = compact(NO_SPARK, exported)
     assert (again.directories, again.rows) == (0, 0)
     assert files_below(exported) == content
-    assert sorted(path.name for path in (exported / "_mqstore").iterdir()) == ["0.json", "1.json", "2.json", "compacted"]
+    left = sorted(path.name for path in (exported / "_mqstore").iterdir())
+    assert left == ["0.json", "1.json", "2.json", "compacted"]
 
 
 def test_large_files_stay(exported: Path) -> None:
