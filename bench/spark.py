@@ -185,6 +185,10 @@ class Bench:
         """Every column into the sink that does nothing."""
         self._read().write.format("noop").mode("overwrite").save()
 
+    def whole_rows(self) -> None:
+        """The same by the reading whose rows Java makes once."""
+        mqstore.spark.read(self.spark, self.store).write.format("noop").mode("overwrite").save()
+
     def scan_all_parquet(self) -> None:
         """The same of Parquet."""
         frame = self.spark.read.parquet(str(self.parquet)).select(*SCHEMA.names)
@@ -301,6 +305,11 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
     pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
         (Row("scan, two columns", "Spark reading the Parquet"), bench.scan_two, bench.scan_two_parquet),
         (Row("scan, all columns", "Spark reading the Parquet"), bench.scan_all, bench.scan_all_parquet),
+        (
+            Row("scan, all columns by mqstore.spark.read", "Spark reading the Parquet"),
+            bench.whole_rows,
+            bench.scan_all_parquet,
+        ),
         (Row("1 % of the log by queues", "the same by a scan"), lambda: bench.rare("auto"), lambda: bench.rare("scan")),
         (Row("export, a core", "scan and pyarrow write in process", per_core=True), bench.export, here(bench.export)),
         (

@@ -26,6 +26,8 @@ golden, out = {golden!r}, {out!r}
 mqstore.spark.register(spark)
 frame = spark.read.format("rocketmq").options(splitBytes=1000, maxPartitions=4).load(golden + "/basic/store")
 pq.write_table(frame.toArrow(), out + "/messages.parquet")
+whole = mqstore.spark.read(spark, golden + "/basic/store", options={{"splitBytes": 1000, "maxPartitions": 4}})
+pq.write_table(whole.toArrow(), out + "/whole.parquet")
 units = spark.read.format("rocketmq").option("view", "queues").load(golden + "/basic/store").count()
 rebuilt = mqstore.spark.jobs.rebuild(spark, golden + "/cq-lost-recovered/store", out + "/rebuilt", split_bytes=600_000)
 exported = mqstore.spark.jobs.export(spark, golden + "/basic/store", out + "/exported", job_id="one")
@@ -43,6 +45,7 @@ def test_source_and_jobs(cluster: Cluster, golden: Path, tmp_path: Path) -> None
     units = len((golden / "basic" / "EXPECTED-CQ.jsonl").read_text().splitlines())
     assert json.loads(printed.splitlines()[-1]) == [units, units, len(expected), True, True]
     assert rows_of(pq.read_table(tmp_path / "messages.parquet")) == expected
+    assert rows_of(pq.read_table(tmp_path / "whole.parquet")) == expected
     queues = files_below(golden / "basic" / "store" / "consumequeue")
     assert files_below(tmp_path / "rebuilt" / "consumequeue") == queues
     index = list(files_below(golden / "basic" / "store" / "index").values())

@@ -56,6 +56,8 @@ pq.write_table(view("messages", splitBytes="300000").toArrow(), out + "/messages
 for name in ("queues", "index", "files", "progress"):
     pq.write_table(view(name).toArrow(), out + "/" + name + ".parquet")
 
+pq.write_table(mqstore.spark.read(spark, golden, options={{"splitBytes": 300000}}).toArrow(), out + "/whole.parquet")
+
 calls = []
 rebuilt = jobs.rebuild(spark, golden, out + "/rebuilt", split_bytes=1_000_000)
 exported = jobs.export(
@@ -123,6 +125,7 @@ def test_all_of_it_over_connect(server: ConnectServer, golden: Path, tmp_path: P
 
     assert said["settings"] == ["UTC", "3"]
     assert rows_of(pq.read_table(tmp_path / "messages.parquet")) == expected
+    assert rows_of(pq.read_table(tmp_path / "whole.parquet")) == expected
     table = pq.read_table(tmp_path / "queues.parquet").to_pylist()
     names = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "tagsCode")
     seen = ("topic", "queueId", "cqOffset", "phyOffset", "size", "tagsCode")

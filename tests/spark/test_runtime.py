@@ -136,6 +136,15 @@ def test_own_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.sql.shuffle.partitions"] == "3"
     assert settings["spark.driver.extraJavaOptions"].startswith("-Dx=1 -Dlog4j2.configurationFile=file:")
+    checked = "-Darrow.enable_unsafe_memory_access=false"
+    settings = runtime._settings({"spark.driver.extraJavaOptions": checked, "spark.executor.extraJavaOptions": checked})
+    assert settings["spark.driver.extraJavaOptions"].startswith(f"{checked} -Dlog4j2")
+    assert settings["spark.executor.extraJavaOptions"] == checked
+
+
+def test_arrow_trusts_its_batches(spark: SparkSession) -> None:
+    assert spark._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert not spark._jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
 
 
 def fake_java(home: Path, script: str) -> Path:

@@ -5,6 +5,7 @@ Arrow. ::
 
     spark = mqstore.spark.session("local[2]")
     messages = spark.read.format("rocketmq").load("data")
+    whole_rows = mqstore.spark.read(spark, "data")
     mqstore.spark.jobs.export(spark, "data", "data.parquet")
 """
 
@@ -14,6 +15,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from mqstore.spark.frames import read
 from mqstore.spark.runtime import SparkUnavailableError, session
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from mqstore.spark import jobs
 
-__all__ = ["SparkUnavailableError", "jobs", "register", "session"]
+__all__ = ["SparkUnavailableError", "jobs", "read", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:

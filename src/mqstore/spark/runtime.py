@@ -38,6 +38,10 @@ PROBE_TIMEOUT_S = 30
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
+# Arrow looks at bounds for every value that Spark takes out of a batch, a tenth of the time of reading rows. Spark
+# takes none outside of a batch, and what Python workers send comes from pyarrow, whose batches are sound.
+_TRUST_ARROW = ("arrow.enable_unsafe_memory_access", "true")
+
 # Arguments with which Spark starts every Java and which nothing here needs. Small runtimes lack the vector module (it
 # speeds up linear algebra), others print a warning about it; the package is gone since Java 24, which warns too.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -308,11 +312,17 @@ def _settings(conf: dict[str, object]) -> dict[str, str]:
         # Over TCP each task waits 40 ms, as the system holds a small packet back until the one before is acknowledged.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
     settings.update((name, _text(value)) for name, value in conf.items())
-    quiet = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    options = settings.get("spark.driver.extraJavaOptions", "")
-    if "log4j2.configurationFile" not in options:
-        settings["spark.driver.extraJavaOptions"] = f"{options} {quiet}".strip()
+    _add_java_option(settings, "spark.driver.extraJavaOptions", "log4j2.configurationFile", LOG_SETTINGS.as_uri())
+    for whose in ("driver", "executor"):
+        _add_java_option(settings, f"spark.{whose}.extraJavaOptions", *_TRUST_ARROW)
     return settings
+
+
+def _add_java_option(settings: dict[str, str], name: str, option: str, value: str) -> None:
+    """Behind those that are given, unless it is among them."""
+    given = settings.get(name, "")
+    if f"-D{option}=" not in given:
+        settings[name] = f"{given} -D{option}={value}".strip()
 
 
 def _text(value: object) -> str:

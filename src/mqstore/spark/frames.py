@@ -1,0 +1,73 @@
+"""Stores as DataFrames whose rows Java makes once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mqstore.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+_NOT_HERE: Final = {
+    "path": "name the stores in source",
+    "paths": "name the stores in source",
+    "pushfilters": "Spark hands no filters to it; choose rows by the other options",
+}
+
+
+def read(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    options: Mapping[str, object] | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of ``spark.read.format("rocketmq")``, sooner where all columns are read.
+
+    Spark copies every row of a data source in Python once more before a query gets it. These rows come to it as those
+    of a function over Arrow do, which are not copied. The read is planned here and now, by this process.
+
+    Args:
+        spark: the session; its workers must see ``source`` under the same path as this process.
+        source: a store, a glob, or several.
+        options: options of the source ``rocketmq``, but for ``path`` and ``pushFilters``.
+        columns: the columns, in the order wanted; None is all.
+
+    Raises:
+        UsageError: an option or a column that there is not, or that makes no sense here.
+        MqstoreError: what planning the read raises.
+    """
+    from mqstore.spark.source import RocketmqSource
+
+    given = dict(options or {})
+    for name in given:
+        if name.lower() in _NOT_HERE or (name.lower() == "columns" and columns is not None):
+            raise UsageError("an option that this read does not take", found=name, hint=_NOT_HERE.get(name.lower()))
+    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    given["paths"] = json.dumps([os.fspath(path) for path in sources])
+    if columns is not None:
+        given["columns"] = ",".join(columns)
+    asked: Any = given  # numbers and truth values are taken, too
+    rocketmq = RocketmqSource(asked)
+    schema = rocketmq.schema()
+    reader = rocketmq.reader(schema)
+    parts = reader.partitions()
+    return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(_Tasks(reader, parts), schema)
+
+
+class _Tasks:
+    """Reads the parts whose numbers a task is given. It is pickled into every task."""
+
+    def __init__(self, reader: DataSourceReader, parts: Sequence[InputPartition]) -> None:
+        self._reader = reader
+        self._parts = parts
+
+    def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._reader.read(self._parts[number])

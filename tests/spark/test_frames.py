@@ -1,0 +1,116 @@
+"""Rows that Java makes once: ``mqstore.spark.read``, beside the source whose rows they are."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'")
+
+import mqstore.spark
+from mqstore.errors import NotAStoreError, UsageError
+from mqstore.spark.source import VIEWS, RocketmqSource
+from spark.support import ANSWERED, expected_messages, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+TINY = {"splitBytes": 20_000, "maxPartitions": 8}
+
+
+def test_every_row_of_every_store(spark: SparkSession, golden: Path) -> None:
+    frame = mqstore.spark.read(spark, [golden / name / "store" for name in ANSWERED], options=TINY)
+    expected = [row for name in sorted(ANSWERED) for row in expected_messages(golden, name, f"{name}/store")]
+    assert rows_of(frame.toArrow()) == expected
+    assert frame.schema == RocketmqSource({"path": str(golden / "basic" / "store")}).schema()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_are_those_of_the_source(spark: SparkSession, golden: Path, view: str) -> None:
+    mqstore.spark.register(spark)
+    store = golden / ("broker" if view == "progress" else "basic") / "store"
+    ours = mqstore.spark.read(spark, store, options={"view": view})
+    theirs = spark.read.format("rocketmq").option("view", view).load(str(store))
+    assert ours.schema == theirs.schema
+    assert ours.count() == theirs.count() > 0
+    if view != "messages":  # maps cannot be compared
+        assert ours.exceptAll(theirs).count() == theirs.exceptAll(ours).count() == 0
+
+
+def test_rows_are_not_copied_again(spark: SparkSession, golden: Path) -> None:
+    mqstore.spark.register(spark)
+    store = golden / "basic" / "store"
+
+    def plan(frame: DataFrame) -> str:
+        return str(frame._jdf.queryExecution().executedPlan())
+
+    assert "Project" in plan(spark.read.format("rocketmq").load(str(store)))
+    assert "Project" not in plan(mqstore.spark.read(spark, store))
+
+
+def test_rows_and_columns_are_chosen(spark: SparkSession, golden: Path) -> None:
+    expected = [row for row in expected_messages(golden, "basic") if row["topic"] == "TopicTest" and row["tags"]]
+    tag = expected[0]["tags"]
+    frame = mqstore.spark.read(
+        spark,
+        str(golden / "bas*" / "store"),
+        options={"subscribe": "TopicTest", "where": tag, "pLAN": "queues", "minPartitions": 3},
+        columns=["queueOffset", "TOPIC", "tags"],
+    )
+    assert frame.columns == ["queueOffset", "topic", "tags"]
+    wanted = [(row["queueOffset"], "TopicTest", tag) for row in expected if row["tags"] == tag]
+    assert sorted(tuple(row) for row in frame.collect()) == sorted(wanted)
+    assert wanted
+    assert frame.where("queueOffset < 0").count() == 0
+    assert len(frame.limit(1).collect()) == 1
+
+
+def test_nothing_to_read_is_an_empty_table(spark: SparkSession, golden: Path) -> None:
+    frame = mqstore.spark.read(spark, golden / "basic" / "store", options={"subscribe": "nobody"})
+    assert frame.collect() == []
+    assert "body" in frame.columns
+
+
+def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path) -> None:
+    store = golden / "basic" / "store"
+    for options in (
+        {"path": "x"},
+        {"Paths": "x"},
+        {"pushFilters": False},
+        {"splitByte": 3},
+        {"minOffsetsPerTrigger": 1},
+    ):
+        with pytest.raises(UsageError):
+            mqstore.spark.read(spark, store, options=options)
+    with pytest.raises(UsageError, match="does not take"):
+        mqstore.spark.read(spark, store, options={"columns": "topic"}, columns=["body"])
+    assert mqstore.spark.read(spark, store, options={"columns": "body,topic"}).columns == ["body", "topic"]
+    for columns in (["topics"], [], ["topic", "topic"]):
+        with pytest.raises(UsageError):
+            mqstore.spark.read(spark, store, columns=columns)
+    with pytest.raises(UsageError, match="no store to read"):
+        mqstore.spark.read(spark, [])
+    with pytest.raises(NotAStoreError):
+        mqstore.spark.read(spark, tmp_path)
+
+
+def test_damage_is_told_as_by_the_source(spark: SparkSession, golden: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    expected = expected_messages(golden, "basic")
+    bad = next(row for row in expected if len(row["body"]) > 20)
+    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(
+        Exception, match=rf"hint: onCorruptRecord=skip .* offset {bad['physicalOffset']}; found BODY_CRC"
+    ):
+        mqstore.spark.read(spark, tmp_path / "store").collect()
+    kept = mqstore.spark.read(spark, tmp_path / "store", options={"onCorruptRecord": "keep"})
+    assert [row.physicalOffset for row in kept.where("corruptReason IS NOT NULL").collect()] == [bad["physicalOffset"]]
+    assert kept.count() == len(expected)
