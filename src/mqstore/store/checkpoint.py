@@ -14,7 +14,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqstore import errors
 from mqstore.files import durable
@@ -23,6 +23,9 @@ from mqstore.layout.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkp
 from mqstore.layout.record import Record
 from mqstore.store.dispatch import Dispatched
 from mqstore.store.index_reader import Geometry
+
+if TYPE_CHECKING:
+    from mqstore.store.log_reader import LogReader
 
 _VERSION = 1
 _MAX_SIZE = 1 << 40
@@ -163,6 +166,22 @@ def load_dispatch_checkpoint(path: Path) -> DispatchCheckpoint | None:
         return None if data is None else DispatchCheckpoint.from_json(data)
     except _UNREADABLE:
         return None
+
+
+def note_on_log(path: Path, log: LogReader) -> DispatchCheckpoint | None:
+    """The note at ``path`` if it speaks of this log: the last record that it knows is where it says; else None.
+
+    Raises:
+        StoreIOError: the log could not be read.
+    """
+    note = load_dispatch_checkpoint(path)
+    if note is None or note.log_offset < log.min_offset:
+        return None
+    if note.record_offset >= log.min_offset or note.record_offset < 0:
+        record = log.record_at(note.record_offset) if note.record_offset >= 0 else None
+        if not note.describes(record):
+            return None
+    return note
 
 
 class ProgressNote:

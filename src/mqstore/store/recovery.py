@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from mqstore import errors
 from mqstore.files import copying, durable
@@ -86,8 +85,8 @@ class Recovery:
                 would throw messages away that had been safe.
         """
         check_log_files(self._log)
-        note = self._trusted_note(self._paths.dispatch_checkpoint)
-        scanned = self._trusted_note(self._paths.scan_note)
+        note = notes.note_on_log(self._paths.dispatch_checkpoint, self._log)
+        scanned = notes.note_on_log(self._paths.scan_note, self._log)
         known = max((one for one in (note, scanned) if one is not None), key=lambda one: one.log_offset, default=None)
         self._synced_to = self._log.min_offset if known is None else known.log_offset
         if self._crashed and note is None:  # a broker notes progress and does not sync the log before
@@ -176,17 +175,6 @@ class Recovery:
                 self._load_queues(None)
             self._held_note = note
         return self._held_note
-
-    def _trusted_note(self, path: Path) -> DispatchCheckpoint | None:
-        """Our note at ``path`` from last time if it speaks of this log, else None."""
-        note = notes.load_dispatch_checkpoint(path)
-        if note is None or note.log_offset < self._log.min_offset:
-            return None
-        if note.record_offset >= self._log.min_offset or note.record_offset < 0:
-            record = self._log.record_at(note.record_offset) if note.record_offset >= 0 else None
-            if not note.describes(record):
-                return None
-        return note
 
     def _load_queues(self, note: DispatchCheckpoint | None) -> bool:
         """Open every queue that has a directory, ending where the note says or where its old units end.

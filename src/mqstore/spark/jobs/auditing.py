@@ -175,7 +175,8 @@ def _scan(
     indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
     splits = []
     if not _overlap(view):
-        splits = plan_splits(StoreRef(str(view.path), ""), split_bytes, cores=cores(spark), fail_on_data_loss=False)
+        store = StoreRef(str(view.path), "")
+        splits = plan_splits(store, split_bytes, cores=cores(spark), fail_on_data_loss=False, trust_note=True)
     work = SplitWork(Kinds(delay_levels, find_multi_dispatch(view.paths)), begin)
     joined = JoinedRanges()
 

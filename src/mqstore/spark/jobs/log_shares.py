@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from mqstore.errors import UsageError
+from mqstore.layout.record import Record
 from mqstore.spark.planning import levelled
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_ranges
 from mqstore.spark.stores import StoreRef
+from mqstore.store.checkpoint import note_on_log
+from mqstore.store.log_reader import LogReader
 
 _TASKS_A_CORE: Final = 2
 _CORES_IF_UNTOLD: Final = 8
@@ -32,7 +35,12 @@ def split_bytes_for_cores(log_bytes: int, cores: int | None) -> int:
 
 
 def plan_splits(
-    store: StoreRef, split_bytes: int | None = None, *, cores: int | None = None, fail_on_data_loss: bool = True
+    store: StoreRef,
+    split_bytes: int | None = None,
+    *,
+    cores: int | None = None,
+    fail_on_data_loss: bool = True,
+    trust_note: bool = False,
 ) -> list[Split]:
     """The splits of one store, in log order: together they hold every record once.
 
@@ -42,6 +50,8 @@ def plan_splits(
             ones are so cut that all cores end together.
         cores: how many tasks run at the same time, None where nobody knows.
         fail_on_data_loss: whether a missing file of the log is an error.
+        trust_note: look for the log's end only behind the last record that the store has noted, as opening it does. If
+            the log is sound up to there, which whoever reads all of it finds out, that is the same end, found sooner.
 
     Raises:
         CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing.
@@ -50,7 +60,7 @@ def plan_splits(
     log = open_log(store)
     try:
         check_files(log, fail_on_data_loss)
-        end = readable_end(log)
+        end = readable_end(log, _noted_record(store, log) if trust_note else None)
         size = split_bytes or split_bytes_for_cores(end - log.min_offset, cores)
         splits = split_ranges(store, log, [(log.min_offset, end)], size)
     finally:
@@ -58,3 +68,11 @@ def plan_splits(
     if split_bytes is not None or cores is None:
         return splits
     return [piece for part in levelled([[one] for one in splits], cores) for piece in part if isinstance(piece, Split)]
+
+
+def _noted_record(store: StoreRef, log: LogReader) -> Record | None:
+    """The last record of the log by the store's own note, if it is so near the end that nothing else is as soon."""
+    note = note_on_log(store.paths.dispatch_checkpoint, log)
+    if note is None or not log.inventory.entries or note.record_offset < log.inventory.entries[-2:][0].start:
+        return None
+    return log.record_at(note.record_offset)

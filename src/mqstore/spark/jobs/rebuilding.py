@@ -14,6 +14,7 @@ import functools
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +31,7 @@ from mqstore.spark.jobs.log_copies import FileCopy, LogCopy, copy_whole, do_part
 from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
-from mqstore.spark.splits import open_log, with_hint
+from mqstore.spark.splits import Split, open_log, with_hint
 from mqstore.spark.stores import StoreRef
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+Plan = Callable[[StoreRef], list[Split]]
+"""How a log is shared out among tasks."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +164,40 @@ def rebuild(
     old = StorePaths(check_store_path(source).absolute())
     target = old.root if output is None else check_store_path(output).absolute()
     check_is_store(old)
-    try:
+
+    def build(plan: Plan) -> Built:
         if output is None:
-            built = _rebuild_in_place(spark, old, config, split_bytes, on_progress)
-        else:
-            built = _rebuild_copy(spark, old, target, config, split_bytes, on_progress, clock)
+            return _rebuild_in_place(spark, old, config, plan, on_progress)
+        return _rebuild_copy(spark, old, target, config, plan, on_progress, clock)
+
+    plan = functools.partial(plan_splits, split_bytes=split_bytes, cores=cores(spark))
+    try:
+        built = _build_trusting(build, plan, StoreRef(str(old.root), ""))
     except errors.CorruptRecordError as error:
         raise with_hint(error, errors.HINT_SALVAGE) from None
     clock.note("build")
     return _result(target, built, clock)
+
+
+def _build_trusting(build: Callable[[Plan], Built], plan: Callable[..., list[Split]], store: StoreRef) -> Built:
+    """Build what the log holds up to where the store's note leads; once more without it if that was no longer its end.
+
+    So it is when a broker has cut the log off in front of that since, and what lay there is still in the file.
+    """
+    trusting = functools.partial(plan, trust_note=True)
+    try:
+        return build(trusting)
+    except errors.CorruptRecordError:
+        if _is_same_plan(trusting, plan, store):
+            raise
+    return build(plan)
+
+
+def _is_same_plan(one: Plan, other: Plan, store: StoreRef) -> bool:
+    try:
+        return one(store) == other(store)
+    except errors.MqstoreError:  # of a log that lies where only the config says
+        return False
 
 
 class Built(NamedTuple):
@@ -196,18 +225,19 @@ class Built(NamedTuple):
 def build_derived(
     spark: SparkSession,
     target: TargetStore,
-    split_bytes: int | None = None,
+    plan: Plan | None = None,
     on_progress: Progress | None = None,
     log: LogCopy | None = None,
 ) -> Built:
     """Build queues and index of a store that has its log alone, or gets it by that; and close it as a broker would."""
-    built = _build(spark, target, split_bytes, on_progress, log)
+    plan = plan or functools.partial(plan_splits, cores=cores(spark))
+    built = _build(spark, target, plan, on_progress, log)
     _put(target, built)
     return built.and_left_out(put_in_order(target.paths.root, target.config))
 
 
 def _rebuild_in_place(
-    spark: SparkSession, store: StorePaths, config: StoreConfig, split_bytes: int | None, on_progress: Progress | None
+    spark: SparkSession, store: StorePaths, config: StoreConfig, plan: Plan, on_progress: Progress | None
 ) -> Built:
     """The same in a store that has queues and index, which stay until the new ones are complete."""
     places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
@@ -227,7 +257,7 @@ def _rebuild_in_place(
                     save_places(store.root, places)  # tasks know the store by its path alone
                 target = TargetStore.of(store, scratch, config)
                 durable.make_directories(scratch)
-                built = _build(spark, target, split_bytes, on_progress)
+                built = _build(spark, target, plan, on_progress)
                 _replace(target, built)
         finally:
             with contextlib.suppress(errors.StoreIOError):  # late attempts still write to it: the next start removes it
@@ -256,14 +286,14 @@ def _replace(target: TargetStore, built: Built) -> None:
 def _build(
     spark: SparkSession,
     target: TargetStore,
-    split_bytes: int | None,
+    plan: Plan,
     on_progress: Progress | None,
     log: LogCopy | None = None,
 ) -> Built:
     """Build queues and index in the scratch directory."""
     config = target.config
     log = log or LogCopy(target.store)
-    splits = plan_splits(log.store, split_bytes, cores=cores(spark))
+    splits = plan(log.store)
     paths = StorePaths(target.scratch / "built")
     durable.make_directories(paths.root)
     keys = target.scratch if config.message_index_enable else None
@@ -302,7 +332,7 @@ def _rebuild_copy(
     source: StorePaths,
     target: Path,
     config: StoreConfig,
-    split_bytes: int | None,
+    plan: Plan,
     on_progress: Progress | None,
     clock: Clock,
 ) -> Built:
@@ -317,7 +347,7 @@ def _rebuild_copy(
             log.end()
             log = LogCopy(new.store)
         clock.note("copy")
-        built = build_derived(spark, new, split_bytes, on_progress, log)
+        built = build_derived(spark, new, plan, on_progress, log)
         stage.put_in_place()
     return built
 
