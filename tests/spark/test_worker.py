@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from typing import Any
@@ -54,3 +55,21 @@ def test_in_a_task_writing_to_nobody_is_an_error_as_ever() -> None:
 
 def test_workers_are_spoken_to_through_unix_sockets(spark: Any) -> None:
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+
+
+def test_a_task_does_not_keep_what_the_one_before_left(spark: Any) -> None:
+    def fill(number: int) -> tuple[int, int]:
+        import pyarrow as pa
+
+        with open("/proc/self/statm") as file:
+            resident_mib = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        buffers = [memoryview(pa.allocate_buffer(1 << 20)).cast("B") for _ in range(200)]
+        for buffer in buffers:
+            buffer[::4096] = bytes(256)
+        return os.getpid(), resident_mib
+
+    found: dict[int, list[int]] = {}
+    for process, resident_mib in run_tasks(spark, fill, range(8)):
+        found.setdefault(process, []).append(resident_mib)
+    assert any(len(one) > 1 for one in found.values())
+    assert all(later - first < 100 for first, *others in found.values() for later in others), found

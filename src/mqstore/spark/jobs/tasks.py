@@ -142,6 +142,7 @@ class _Mapper:
         import pyarrow as pa
 
         settle()
+        pa.default_memory_pool().release_unused()  # what the tasks before left, which Arrow keeps for the next
         for batch in batches:
             for number in batch["id"].to_pylist():
                 result = pickle.dumps(self._call(self._items[number]))
