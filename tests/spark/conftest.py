@@ -1,9 +1,14 @@
-"""Fixtures ``spark`` (a local session) and ``cluster`` (a master, two workers), each started when first asked for."""
+"""Fixtures ``spark`` (a local session) and ``cluster`` (a master, two workers), each started when first asked for.
+
+For all that plan reads there is a store, made once, and a copy of it for each test.
+"""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Generator, Iterator
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +18,7 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 import mqstore.spark
 from mqstore.spark import kafka_source, stream
 from spark.cluster import Cluster
+from spark.planned import counted_reads, make_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +42,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster.start()
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of :func:`spark.planned.make_store`, made once; read only."""
+    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    """A copy of ``made``, whichever the test's module has by that name, to be changed."""
+    return Path(shutil.copytree(made, tmp_path / "broker-a"))
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Gives how many bytes of files were read since it was last asked."""
+    return counted_reads(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,13 @@ from mqstore.spark.stores import find_stores
 from mqstore.store import rebuild as rebuilding
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_states import not_rebuilt_meanwhile
-from spark.planned import make_store, plan_of, rows_of
+from spark.planned import plan_of, rows_of
 from spark.support import run_here
 
 CHOICES: list[dict[str, object]] = [
     {"subscribe": "rare", "plan": "queues"},
     {"subscribe": "orders", "keys": "k-333,g-3", "plan": "queues"},
 ]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
-
-
-@pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "broker-a"))
 
 
 def views_of(store: Path) -> dict[str, list[Any]]:
@@ -56,18 +45,18 @@ def views_of(store: Path) -> dict[str, list[Any]]:
     return found
 
 
-def test_batches_beside_a_rebuild(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, views = [rows_of(store, **options) for options in CHOICES], views_of(store)
+def test_batches_beside_a_rebuild(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, views = [rows_of(copy, **options) for options in CHOICES], views_of(copy)
     assert all(before)
-    assert all(type(piece) is not Split for piece in plan_of(store, **CHOICES[0]))
+    assert all(type(piece) is not Split for piece in plan_of(copy, **CHOICES[0]))
     seen: list[list[str]] = []
 
     def ask() -> None:
-        assert [rows_of(store, **options) for options in CHOICES] == before
+        assert [rows_of(copy, **options) for options in CHOICES] == before
         for options in CHOICES:
-            assert {type(piece) for piece in plan_of(store, **options)} == {Split}
-        assert views_of(store) == views
-        seen.append(sorted(path.name for path in store.glob("*before-rebuild")))
+            assert {type(piece) for piece in plan_of(copy, **options)} == {Split}
+        assert views_of(copy) == views
+        seen.append(sorted(path.name for path in copy.glob("*before-rebuild")))
 
     real, real_save = rebuilding.put_in_order, durable.replace_file
 
@@ -82,33 +71,33 @@ def test_batches_beside_a_rebuild(store: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
     monkeypatch.setattr(durable, "replace_file", replace_file)
-    mqstore.rebuild(store, None, in_place=True)
+    mqstore.rebuild(copy, None, in_place=True)
     assert len(seen) >= 2
     assert all(len(names) == 3 for names in seen[:2])
     monkeypatch.undo()
-    assert [rows_of(store, **options) for options in CHOICES] == before
-    assert views_of(store) == views
+    assert [rows_of(copy, **options) for options in CHOICES] == before
+    assert views_of(copy) == views
 
 
-def test_an_index_that_is_moved_while_it_is_planned_by(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_moved_while_it_is_planned_by(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mqstore.spark import planning
 
-    before = rows_of(store, **CHOICES[1])
+    before = rows_of(copy, **CHOICES[1])
     real = planning.find_places
 
     def find_places(*arguments: Any) -> Any:
-        paths = StorePaths(store)
+        paths = StorePaths(copy)
         paths.dispatch_checkpoint.rename(paths.aside.dispatch_checkpoint)
         paths.index.rename(paths.aside.index)
         return real(*arguments)
 
     monkeypatch.setattr(planning, "find_places", find_places)
-    assert rows_of(store, **CHOICES[1]) == before
+    assert rows_of(copy, **CHOICES[1]) == before
 
 
-def test_an_audit_is_refused_meanwhile(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_is_refused_meanwhile(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a check is; the audit itself takes a session, and asks in this way at its begin and at its end."""
-    paths = StorePaths(store)
+    paths = StorePaths(copy)
     with not_rebuilt_meanwhile(paths):
         pass
     real = rebuilding.put_in_order
@@ -120,28 +109,28 @@ def test_an_audit_is_refused_meanwhile(store: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
     with pytest.raises(mqstore.CorruptFileError, match="could not look"), not_rebuilt_meanwhile(paths):
-        mqstore.rebuild(store, None, in_place=True)
+        mqstore.rebuild(copy, None, in_place=True)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_all_is_found_at_every_step_of_sparks_own(store: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    before, views = [rows_of(store, **options) for options in CHOICES], views_of(store)
-    with mqstore.inspect(store) as view:
+def test_all_is_found_at_every_step_of_sparks_own(copy: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    before, views = [rows_of(copy, **options) for options in CHOICES], views_of(copy)
+    with mqstore.inspect(copy) as view:
         found = view.query("orders", "k-333").messages
         assert len(found) == 1
     real, steps, put = durable.rename, list[str](), rebuilding_on_spark._note
 
     def ask() -> None:
-        assert [rows_of(store, **options) for options in CHOICES] == before
-        assert views_of(store) == views
-        with mqstore.inspect(store) as view:
+        assert [rows_of(copy, **options) for options in CHOICES] == before
+        assert views_of(copy) == views
+        with mqstore.inspect(copy) as view:
             assert view.query("orders", "k-333").messages == found
 
     def rename(source: Path, target: Path) -> None:
-        if source.parent == store:
+        if source.parent == copy:
             ask()
         real(source, target)
-        if target.parent == store:
+        if target.parent == copy:
             steps.append(target.name)
             ask()
 
@@ -156,8 +145,8 @@ def test_all_is_found_at_every_step_of_sparks_own(store: Path, monkeypatch: pyte
     spark: Any = None
     if fails:
         with pytest.raises(OSError, match="no note"):
-            rebuild(spark, store, in_place=True)
+            rebuild(spark, copy, in_place=True)
     else:
-        rebuild(spark, store, in_place=True)
+        rebuild(spark, copy, in_place=True)
     assert {"consumequeue.before-rebuild", "index.before-rebuild", "consumequeue", "index"} <= set(steps)
     ask()

@@ -46,11 +46,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "broker-a"))
-
-
 def log_file(path: Path, number: int = 1) -> Path:
     return sorted((path / "commitlog").iterdir())[number]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,23 +23,8 @@ from mqstore.spark.pushed import Pushed
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import find_stores
 from mqstore.store.index_reader import IndexFileReader
-from spark.planned import SIZES, counted_reads, make_store, plan_of, rows_of
+from spark.planned import SIZES, plan_of, rows_of
 from spark.support import read_here, read_part
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
-
-
-@pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "broker-a"))
-
-
-@pytest.fixture
-def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    return counted_reads(monkeypatch)
 
 
 @pytest.mark.parametrize(("topic", "key"), [("orders", "k-333"), ("rare", "k-60"), ("orders", "g-3"), ("rare", "no")])

@@ -30,24 +30,8 @@ from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.store.log_reader import LogReader
-from spark.planned import COLUMNS, SIZES, counted_reads, make_store, plan_of, rows_of
+from spark.planned import COLUMNS, SIZES, plan_of, rows_of
 from spark.support import ANSWERED, read_here
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("made") / "broker-a")
-
-
-@pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "broker-a"))
-
-
-@pytest.fixture
-def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    return counted_reads(monkeypatch)
-
 
 CHOICES: list[dict[str, object]] = [
     {"subscribe": "rare"},

@@ -88,11 +88,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "broker-a"))
-
-
 def test_golden_stores(golden: Path) -> None:
     for name in ("basic", "broker", "cleaned", "crashed-recovered", "v5-basic"):
         root = golden / name

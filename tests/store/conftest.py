@@ -21,4 +21,5 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(original: Path, tmp_path: Path) -> Path:
+    """A copy of ``original``, whichever the test's module has by that name."""
     return shutil.copytree(original, tmp_path / "store")

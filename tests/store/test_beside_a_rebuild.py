@@ -43,11 +43,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(original: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(original, tmp_path / "store")
-
-
-@pytest.fixture
 def view(store: Path) -> Iterator[StoreView]:
     """One that was opened, and has read, before anything is rebuilt."""
     with mqstore.inspect(store) as opened:

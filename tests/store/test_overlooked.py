@@ -30,11 +30,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-@pytest.fixture
-def store(original: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(original, tmp_path / "store")
-
-
 def replace_by_directory(path: Path) -> Path:
     path.unlink()
     path.mkdir()

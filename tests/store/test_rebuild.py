@@ -46,11 +46,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-@pytest.fixture
-def store(original: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(original, tmp_path / "store")
-
-
 def derived(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(store).items() if name.startswith(("consumequeue", "index"))}
 
