@@ -23,7 +23,7 @@ from mqstore.kernels.api import LogColumns, Stop
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Blank, Damage, Record, decode_record
-from mqstore.store.log_parts import Chunk, LogDamage, Reporter, stop_at_damage
+from mqstore.store.log_chunks import Chunk, LogDamage, Reporter, stop_at_damage
 
 __all__ = ["CHUNK_BYTES", "Chunk", "LogDamage", "LogReader", "Reporter", "stop_at_damage"]
 
