@@ -206,3 +206,23 @@ def test_a_log_that_cannot_be_copied(log_of_files: Path, tmp_path: Path, monkeyp
             with pytest.raises(mqstore.DiskFullError):
                 rebuild(NO_SPARK, log_of_files, tmp_path / "out")
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_copy_is_without_foreign_files(golden: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As that of the rebuild in one process."""
+    store = shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    (store / "commitlog" / "notes.txt").write_text("backup of monday")
+    rebuild(NO_SPARK, store, tmp_path / "new")
+    rebuild_in_order(store, tmp_path / "in-order")
+    assert caplog.text.count(str(store / "commitlog" / "notes.txt")) == 2
+    assert files_below(tmp_path / "new") == files_below(tmp_path / "in-order")
+
+
+def test_a_file_at_no_start_of_files_is_told(golden: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    path = store / "commitlog" / f"{1:020d}"
+    path.write_bytes(b"x" * 100)
+    for options in ({"output": tmp_path / "new"}, {"in_place": True}):
+        with pytest.raises(mqstore.CorruptFileError, match="at which no file begins") as caught:
+            rebuild(NO_SPARK, store, **options)
+        assert caught.value.path == str(path)

@@ -225,7 +225,7 @@ def test_a_foreign_file_is_passed_over(store: Path) -> None:
     (store / "commitlog" / "notes.txt").write_text("backup of monday")
     open_small(store).close()
     assert bodies(store) == ALL
-    assert [finding.message for finding in findings(store)] == ["a name that is not 20 digits"]
+    assert [finding.message for finding in findings(store)] == ["a name that is no start offset"]
 
 
 def test_a_short_last_file_is_completed(store: Path) -> None:

@@ -13,6 +13,7 @@ import itertools
 import os
 import stat
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from mqstore.files.remote import RemotePath
 
 NAME_DIGITS = 20
 _MAX_START = (1 << 63) - 1
+_LEAST_SIZE = 20
+"""No file is made for less: that is a unit of a queue, and records are larger."""
 
 Identity = tuple[int, int]
 """Device and number of a file; of an object, when it was written and its size."""
@@ -30,13 +33,21 @@ Identity = tuple[int, int]
 class ProblemKind(enum.Enum):
     """What can be wrong with a queue of files."""
 
-    FOREIGN = "a name that is not 20 digits"
+    FOREIGN = "a name that is no start offset"
+    MISPLACED = "a start offset at which no file begins"
     NOT_A_FILE = "something else than a file under the name of one"
     EMPTY = "a file of length 0"
     WRONG_SIZE = "a file of another length"
     DUPLICATE = "the same start offset in two directories"
     HOLE = "a hole between files"
     OVERLAP = "files that overlap"
+
+
+_HINTS = {
+    ProblemKind.NOT_A_FILE: errors.HINT_FOREIGN,
+    ProblemKind.MISPLACED: errors.HINT_FOREIGN,
+    ProblemKind.DUPLICATE: errors.HINT_DOUBLE,
+}
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,9 @@ class Problem:
     found: object = None
 
     def to_error(self, hint: str | None = None) -> errors.CorruptFileError:
-        """This fault as an exception."""
+        """This fault as an exception; ``hint`` is for what somebody has not just to move away."""
         return errors.CorruptFileError(
-            self.kind.value, path=self.path, expected=self.expected, found=self.found, hint=hint
+            self.kind.value, path=self.path, expected=self.expected, found=self.found, hint=_HINTS.get(self.kind, hint)
         )
 
 
@@ -72,7 +83,8 @@ class FileEntry:
 class Inventory:
     """Files in order of their start offsets, the size each of them should have, and the problems met.
 
-    Never changed: who lists again makes another.
+    What begins where none of the files can, is a problem and none of the entries. Never changed: who lists again makes
+    another.
     """
 
     entries: list[FileEntry]
@@ -132,13 +144,17 @@ def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -
         for path, length, identity in _list_files(directory):
             if not _is_start_offset(path.name):
                 if length is not None:
-                    problems.append(Problem(ProblemKind.FOREIGN, path, expected="20 digits", found=path.name))
+                    expected = f"20 digits, at most {_MAX_START:020d}"
+                    problems.append(Problem(ProblemKind.FOREIGN, path, expected, path.name))
             elif length is None:
                 problems.append(Problem(ProblemKind.NOT_A_FILE, path, expected="a regular file"))
             else:
                 entries.append(FileEntry(int(path.name), path, length, identity))
     entries.sort(key=lambda entry: entry.start)
     size = size_bytes if size_bytes is not None else infer_size(entries)
+    strays = _find_strays(entries, size, size_bytes is not None)
+    problems += (Problem(ProblemKind.MISPLACED, one.path, f"a multiple of {size}", one.start) for one in strays)
+    entries = [one for one in entries if one not in strays] if strays else entries
     problems.extend(_find_problems(entries, size))
     return Inventory(entries, size, problems)
 
@@ -157,10 +173,34 @@ def identity_of(path: Path) -> Identity | None:
 def infer_size(entries: list[FileEntry]) -> int:
     """The common size of ``entries`` (ordered by start), 0 when there is nothing to tell it from."""
     gaps = [b.start - a.start for a, b in itertools.pairwise(entries) if b.start > a.start]
-    lengths = [entry.length for entry in entries if entry.length]
-    if gaps and min(gaps) <= max(lengths, default=0):
-        return min(gaps)
-    return max(lengths, default=0)
+    longest = max((entry.length for entry in entries), default=0)
+    if not gaps or not _LEAST_SIZE <= min(gaps) <= longest:
+        return longest
+    return min(gaps) if min(gaps) == longest else _size_of_most(entries, min(gaps))
+
+
+def _size_of_most(entries: list[FileEntry], least_gap: int) -> int:
+    """``least_gap``, unless most of ``entries`` are longer, by one length, and lie as such files do, among strays."""
+    ((length, count),) = Counter(one.length for one in entries).most_common(1)
+    if length <= least_gap or count * 2 <= len(entries):
+        return least_gap
+    starts = [one.start for one in entries if one.length == length]
+    return length if all((start - starts[0]) % length == 0 for start in starts) else least_gap
+
+
+def _find_strays(entries: list[FileEntry], size_bytes: int, is_known: bool) -> list[FileEntry]:
+    """Files that do not begin at a multiple of the size, as most do.
+
+    Where one length is all that tells the size, it may be that of a file that was cut short: then only those that begin
+    inside another are strays for certain.
+    """
+    strays = [one for one in entries if one.start % size_bytes] if size_bytes else []
+    if len(strays) * 2 > len(entries):
+        return []
+    if strays and not is_known and sum(one.length == size_bytes for one in entries if one not in strays) < 2:
+        inside = (one for before, one in itertools.pairwise(entries) if one.start < before.start + before.length)
+        return [one for one in inside if one in strays]
+    return strays
 
 
 def _is_start_offset(name: str) -> bool:

@@ -87,9 +87,9 @@ def split_bytes_for(log_bytes: int, split_bytes: int, min_partitions: int) -> in
 
 
 def check_files(log: LogReader, fail_on_data_loss: bool) -> None:
-    """Raise CorruptFileError when log files overlap, or, under ``fail_on_data_loss``, when one is missing or empty."""
+    """Raise CorruptFileError for files that overlap or lie astray, and under ``fail_on_data_loss`` for missing ones."""
     for problem in log.inventory.problems:
-        if problem.kind in (ProblemKind.DUPLICATE, ProblemKind.OVERLAP):
+        if problem.kind in (ProblemKind.DUPLICATE, ProblemKind.OVERLAP, ProblemKind.MISPLACED):
             raise problem.to_error("mqstore check lists everything wrong with the store")
         is_gone = problem.kind is ProblemKind.HOLE or (
             problem.kind is ProblemKind.EMPTY and problem.path != log.inventory.entries[-1].path

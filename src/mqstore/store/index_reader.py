@@ -333,5 +333,5 @@ def list_index_files(directory: Path, *, refuse_others: bool = False) -> list[Pa
         raise errors.from_os_error(error, "list directory", directory) from error
     if refuse_others and len(files) < len(named):
         other = next(path for path in named if path not in files)
-        raise Problem(ProblemKind.NOT_A_FILE, other, expected="a regular file").to_error(errors.HINT_FOREIGN)
+        raise Problem(ProblemKind.NOT_A_FILE, other, expected="a regular file").to_error()
     return files

@@ -31,7 +31,11 @@ _LOOK_AGAIN_S: Final = (0.001, 0.01, 0.1)
 
 def log_file_finding(problem: Problem) -> Finding:
     """A fault in the list of the log's files."""
-    repair = {ProblemKind.FOREIGN: "remove it", ProblemKind.DUPLICATE: errors.HINT_DOUBLE}
+    repair = {
+        ProblemKind.FOREIGN: "remove it",
+        ProblemKind.MISPLACED: errors.HINT_FOREIGN,
+        ProblemKind.DUPLICATE: errors.HINT_DOUBLE,
+    }
     return _file_finding("log", problem, repair.get(problem.kind, "restore the file from a copy"))
 
 

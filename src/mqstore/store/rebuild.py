@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ from mqstore.store.recovery import Progress
 from mqstore.store.salvage import Loss, salvage_log
 from mqstore.store.sizes import in_one_directory, resolve_sizes, with_sizes
 from mqstore.store.view import StoreView, check_is_store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -163,13 +166,13 @@ def _rebuild_copy(
     mend: Callable[[Path], None],
     on_progress: Progress | None,
 ) -> int:
-    staging = Stage(output, paths.root, {paths.commit_log.name: paths.commit_logs})
-    inventory_to_copy(paths)
-    with staging:
+    with Stage(output, paths.root, {paths.commit_log.name: paths.commit_logs}) as staging:
         stage = StorePaths(staging.root)
+        durable.make_directories(stage.commit_log)
         end = end_while_running(paths)
-        for directory in paths.commit_logs:
-            copying.copy_tree(directory, stage.commit_log)
+        for entry in inventory_to_copy(paths).entries:
+            copying.copy_file(entry.path, stage.commit_log / entry.path.name)
+        durable.sync_directory(stage.commit_log)
         if end is not None:
             cut_log(stage.commit_log, end)
         copy_beside_log(paths, stage)
@@ -199,15 +202,17 @@ def end_while_running(paths: StorePaths) -> int | None:
 def inventory_to_copy(paths: StorePaths) -> Inventory:
     """The files of the log at ``paths``, where a copy can have all of them.
 
+    What has no name of a log file is none of them: the copy is without it, and a broker can start with it.
+
     Raises:
-        CorruptFileError: two have one name, or one is no file, which a copy would be without.
+        CorruptFileError: two have one name, or one is no file or begins where none can, which a copy would be without.
     """
     inventory = take_inventory(paths.commit_logs)
     for problem in inventory.problems:
-        if problem.kind is ProblemKind.NOT_A_FILE:
-            raise problem.to_error(errors.HINT_FOREIGN)
-        if problem.kind is ProblemKind.DUPLICATE:
-            raise problem.to_error(errors.HINT_DOUBLE)
+        if problem.kind is ProblemKind.FOREIGN:
+            _log.warning("not copied: %s: %s", problem.path, problem.kind.value)
+        if problem.kind in (ProblemKind.NOT_A_FILE, ProblemKind.MISPLACED, ProblemKind.DUPLICATE):
+            raise problem.to_error()
     return inventory
 
 

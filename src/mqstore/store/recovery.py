@@ -449,7 +449,7 @@ def check_log_files(log: LogReader) -> None:
         elif problem.kind is ProblemKind.WRONG_SIZE and last is not None and problem.path == last.path:
             _log.warning("%s has %s bytes instead of %s", problem.path, problem.found, problem.expected)
         else:
-            raise problem.to_error(errors.HINT_DOUBLE if problem.kind is ProblemKind.DUPLICATE else SALVAGE_HINT)
+            raise problem.to_error(SALVAGE_HINT)
     log.refresh()
     inventory = log.inventory
     if inventory.entries and inventory.start % inventory.size_bytes:
@@ -473,7 +473,7 @@ def mend_queue_files(queue: ConsumeQueue) -> bool:
         return False
     for problem in broken:
         if problem.kind is ProblemKind.NOT_A_FILE:
-            raise problem.to_error(errors.HINT_FOREIGN)  # no file of ours: not ours to remove
+            raise problem.to_error()  # no file of ours: not ours to remove
     _log.warning("queue %s/%d: %s; mending its files", queue.topic, queue.queue_id, broken[0].kind.value)
     only_short = all(one.kind in (ProblemKind.WRONG_SIZE, ProblemKind.EMPTY) for one in broken)
     for entry in queue.inventory.entries:
@@ -481,6 +481,8 @@ def mend_queue_files(queue: ConsumeQueue) -> bool:
             durable.set_file_end(entry.path, entry.length - entry.length % QUEUE_UNIT_SIZE, size)
         elif not only_short or entry.length > size:
             queue.remove_file(entry)
+    for path in (one.path for one in broken if one.kind is ProblemKind.MISPLACED):
+        durable.remove_file(path)
     durable.sync_directory(queue.directory)
     queue.list_anew()
     return True
