@@ -170,6 +170,61 @@ def test_what_a_killed_job_left_beside_manifests_is_removed(tmp_path: Path) -> N
         assert [path.name for path in left.parent.iterdir()] == ["first.json"]
 
 
+def test_what_a_job_left_that_was_killed_before_it_had_a_plan_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by another, and where the store has grown since: without a name, that is another job."""
+    store, output = fill(tmp_path / "store", [b"1"]), tmp_path / "out"
+    state = output / "_mqstore"
+
+    def killed(at: str) -> None:
+        def dies(*arguments: Any) -> None:
+            raise SystemExit
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, at, dies)
+            with pytest.raises(SystemExit):
+                export(NO_SPARK, store, output)
+        (left,) = state.glob("*.partial")
+        if at == "write_at":
+            (left / ".plan.json.abcd1234.tmp").write_bytes(b"{")
+
+    killed("replace_file")
+    with mqstore.open(store) as opened:
+        opened.put(Message("orders", b"2"))
+    killed("write_at")
+    assert export(NO_SPARK, store, output).rows == 2
+    (manifest,) = state.iterdir()
+    (state / "killed.partial").mkdir()
+    (state / "begins.partial").mkdir()
+    (state / "begins.partial" / "plan.json").touch()
+    (state / f"{manifest.stem}.partial").mkdir()  # killed when all was done and its plan had gone
+    (state / f"{manifest.stem}.partial" / "000000.json").touch()
+    assert export(NO_SPARK, store, output, job_id=manifest.stem).replayed
+    (state / "killed.partial").mkdir()
+    with pytest.raises(mqstore.UsageError, match="not finished"):
+        compact(NO_SPARK, output)
+    (state / "begins.partial" / "plan.json").unlink()
+    compact(NO_SPARK, output)
+    assert [path.name for path in state.iterdir()] == [manifest.name]
+
+
+def test_a_directory_that_another_job_found_empty_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, output = fill(tmp_path / "store", [b"1"]), tmp_path / "out"
+    real, calls = durable.replace_file, itertools.count()
+
+    def removed_first(path: Path, data: bytes) -> None:
+        if path.name == "plan.json" and next(calls) < 2:
+            exporting.remove_leftovers(output)
+            assert not path.parent.exists()
+        real(path, data)
+
+    monkeypatch.setattr(durable, "replace_file", removed_first)
+    assert export(NO_SPARK, store, output, job_id="one").rows == 1
+
+
 def rows_by_manifest(output: Path, job_id: str) -> list[int]:
     """Physical offsets in the files that a job's manifest names, or in those that hold their rows now."""
     merged = json.loads((output / "_mqstore" / "compacted" / "files.json").read_bytes())["merged"]

@@ -27,6 +27,7 @@ from mqstore.spark.jobs.exporting import (
     DEFAULT_TARGET_FILE_BYTES,
     STATE_DIRECTORY,
     give_up_hint,
+    remove_leftovers,
     unfinished_plans,
 )
 from mqstore.spark.jobs.tasks import Progress, run_tasks
@@ -102,7 +103,7 @@ def compact(
     root = _checked(as_path(output).absolute(), target_file_bytes)
     stage = root / STATE_DIRECTORY / _STAGE_NAME
     _restore(root, stage)
-    outputs.remove_temporaries(stage.parent)
+    remove_leftovers(root)
     copying.remove_tree(stage)
     before = [path.stat().st_size for path in _files(root)]
     merges = _plan(root, stage, target_file_bytes)

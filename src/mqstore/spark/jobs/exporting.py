@@ -35,6 +35,7 @@ STATE_DIRECTORY: Final = "_mqstore"
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
+_PLAN_NAME: Final = "plan.json"
 _LEFT_OUT: Final = ("topic", "propertiesString")
 PARTITIONS: Final = ("topic", "date")
 """What an output can be divided by, in this order."""
@@ -152,7 +153,7 @@ def export(
     job = _with_columns(dataclasses.replace(wanted, partition_by=by, table_format=table_format, table=table), columns)
     parts = _parts(job)
     job = _named(job, job_id, parts)
-    outputs.remove_temporaries(job.manifest.parent)
+    remove_leftovers(as_path(job.output))
     if job.manifest.exists():
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done
@@ -268,8 +269,25 @@ def unfinished_plans(output: Path) -> list[Path]:
 
 def _plans(output: Path) -> list[Path]:
     state = output / STATE_DIRECTORY
-    plans = [state / name / "plan.json" for name in outputs.names(state) if name.endswith(".partial")]
+    plans = [state / name / _PLAN_NAME for name in outputs.names(state) if name.endswith(".partial")]
     return [plan for plan in plans if plan.exists()]
+
+
+def remove_leftovers(output: Path) -> None:
+    """Remove what exports to ``output`` have left that were killed before they had a plan, or when all was done.
+
+    Of the latter, what still has its plan goes when the same is asked for again: the plan tells that it is the same.
+    """
+    state = output / STATE_DIRECTORY
+    outputs.remove_temporaries(state)
+    for name in outputs.names(state):
+        stage = state / name
+        if not name.endswith(".partial") or (stage / _PLAN_NAME).exists():
+            continue
+        if (state / f"{name.removesuffix('.partial')}.json").exists():
+            outputs.remove_tree(stage)
+        else:
+            outputs.remove_if_empty(stage)
 
 
 def give_up_hint(plan: Path, output: Path) -> str:
@@ -301,7 +319,7 @@ def _other_jobs(output: Path, name: str) -> list[str]:
 
 def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
-    note = job.stage / "plan.json"
+    note = job.stage / _PLAN_NAME
     asked = _json(dataclasses.asdict(job))
     if not note.exists():
         outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())

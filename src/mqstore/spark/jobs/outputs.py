@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.remote import RemotePath
+
+_ATTEMPTS: Final = 10
 
 
 def put(path: Path, data: bytes) -> None:
@@ -21,8 +24,14 @@ def put(path: Path, data: bytes) -> None:
         except OSError as error:
             raise errors.from_os_error(error, "write file", path) from error
         return
-    durable.make_directories(path.parent)
-    durable.replace_file(path, data)
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        durable.make_directories(path.parent)
+        try:
+            durable.replace_file(path, data)
+            return
+        except errors.StoreIOError as error:  # another job found the directory while nothing was in it
+            if not attempts_left or not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
 
 def put_once(path: Path, data: bytes) -> None:
@@ -65,6 +74,14 @@ def remove_tree(path: Path) -> None:
         path.remove()
     else:
         copying.remove_tree(path)
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Remove a directory in which nothing is but what a killed job has left of :func:`put`."""
+    if not isinstance(directory, RemotePath):
+        durable.remove_temporaries(directory)
+        with contextlib.suppress(OSError):  # there is something in it, or it is in nobody's way
+            directory.rmdir()
 
 
 def remove_file(path: Path) -> None:
