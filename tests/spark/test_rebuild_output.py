@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,45 @@ def test_a_file_at_no_start_of_files_is_told(golden: Path, tmp_path: Path) -> No
         with pytest.raises(mqstore.CorruptFileError, match="at which no file begins") as caught:
             rebuild(NO_SPARK, store, **options)
         assert caught.value.path == str(path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 300_000)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[210_000:210_100] = b"\xff" * 100
+    path.write_bytes(data)
+
+
+FAULTS: list[Callable[[Path], None]] = [cut, empty, Path.unlink, spoil]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(FAULTS, FAULTS)))
+def test_of_two_faults_both_rebuilds_tell_the_same(
+    log_of_files: Path,
+    tmp_path: Path,
+    first: Callable[[Path], None],
+    second: Callable[[Path], None],
+    in_place: bool,
+) -> None:
+    """That of a file in front of that of a record; of two of a kind the one that comes first in the log."""
+    files = sorted((log_of_files / "commitlog").iterdir())
+    first(files[2])
+    second(files[6])
+    output = None if in_place else tmp_path / "out"
+    told: list[tuple[Any, ...]] = []
+    for run in (rebuild_in_order, lambda *arguments, **named: rebuild(NO_SPARK, *arguments, **named)):
+        with pytest.raises((mqstore.CorruptFileError, mqstore.CorruptRecordError)) as caught:
+            run(log_of_files, output, in_place=in_place)
+        told.append((type(caught.value), caught.value.path, caught.value.found))
+    assert told[0] == told[1]
+    at = files[6] if first is spoil and second is not spoil else files[2]
+    following = files[files.index(at) + 1]
+    assert told[0][1] in (str(at), str(following))  # a hole is one in front of the file that comes next

@@ -81,7 +81,7 @@ class FileEntry:
 
 @dataclass
 class Inventory:
-    """Files in order of their start offsets, the size each of them should have, and the problems met.
+    """Files in order of their start offsets, the size each of them should have, and the problems met, in that order.
 
     What begins where none of the files can, is a problem and none of the entries. Never changed: who lists again makes
     another.
@@ -156,6 +156,7 @@ def take_inventory(directories: Iterable[Path], size_bytes: int | None = None) -
     problems += (Problem(ProblemKind.MISPLACED, one.path, f"a multiple of {size}", one.start) for one in strays)
     entries = [one for one in entries if one not in strays] if strays else entries
     problems.extend(_find_problems(entries, size))
+    problems.sort(key=lambda problem: problem.path.name)
     return Inventory(entries, size, problems)
 
 
@@ -238,12 +239,8 @@ def _look_at(path: Path) -> _Listed | None:
 
 
 def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
+    """Of each file first what is wrong in front of it."""
     problems = []
-    for entry in entries:
-        if entry.length == 0:
-            problems.append(Problem(ProblemKind.EMPTY, entry.path, size_bytes, 0))
-        elif entry.length != size_bytes:
-            problems.append(Problem(ProblemKind.WRONG_SIZE, entry.path, size_bytes, entry.length))
     for before, after in itertools.pairwise(entries):
         gap = after.start - before.start
         if gap == 0:
@@ -266,4 +263,9 @@ def _find_problems(entries: list[FileEntry], size_bytes: int) -> list[Problem]:
                     f"{after.start}, behind {before.path}",
                 )
             )
+    for entry in entries:
+        if entry.length == 0:
+            problems.append(Problem(ProblemKind.EMPTY, entry.path, size_bytes, 0))
+        elif entry.length != size_bytes:
+            problems.append(Problem(ProblemKind.WRONG_SIZE, entry.path, size_bytes, entry.length))
     return problems

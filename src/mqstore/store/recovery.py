@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from mqstore import errors
 from mqstore.files import copying, durable
-from mqstore.files.inventory import ProblemKind
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
-from mqstore.layout.constants import MAGIC_BLANK, QUEUE_UNIT_SIZE
+from mqstore.layout.constants import MAGIC_BLANK
 from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Damage, Record
 from mqstore.store import checkpoint as notes
 from mqstore.store.checkpoint import DispatchCheckpoint, FileSizes
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.dispatch import Dispatched, Dispatcher
+from mqstore.store.file_faults import check_log_files, mend_queue_files
 from mqstore.store.index_reader import list_index_files
 from mqstore.store.index_writer import IndexWriter, check_full, cut_back
 from mqstore.store.log_reader import LogDamage, LogReader
@@ -417,9 +417,6 @@ _NOTE_INTERVAL_S = 10.0
 _UNSYNCED_WINDOW_MS = 10_000
 """A running store syncs its log far more often: records that are older than newer ones by this much were synced."""
 _BLANK_MAGIC = MAGIC_BLANK.to_bytes(4, "big", signed=True)
-SALVAGE_HINT = (
-    "restore the file from a copy, or make a sound store of what is left: mqstore rebuild STORE --output NEW --salvage"
-)
 
 
 def _ends_behind(queue: ConsumeQueue, physical_offset: int) -> bool:
@@ -431,58 +428,3 @@ def _begins_behind_damage(queue: ConsumeQueue) -> bool:
     """Whether the unit in front of the queue's first is neither of an expired message nor a filler."""
     before = queue.unit(queue.min_offset - 1) if queue.min_offset > queue.first_offset else None
     return before is not None and not before.is_written and not before.is_pre_blank
-
-
-def check_log_files(log: LogReader) -> None:
-    """Refuse a commit log whose files do not follow each other; mend what a crash at creation leaves.
-
-    Raises:
-        CorruptFileError: a hole, a double, an overlap, or a wrong length anywhere but in the last file.
-    """
-    last = log.inventory.entries[-1] if log.inventory.entries else None
-    for problem in log.inventory.problems:
-        if problem.kind is ProblemKind.FOREIGN:
-            _log.warning("passing over %s: %s", problem.path, problem.kind.value)
-        elif problem.kind is ProblemKind.EMPTY and last is not None and problem.path == last.path:
-            _log.warning("removing %s: a crash left it without content", problem.path)
-            log.remove_file(problem.path)
-        elif problem.kind is ProblemKind.WRONG_SIZE and last is not None and problem.path == last.path:
-            _log.warning("%s has %s bytes instead of %s", problem.path, problem.found, problem.expected)
-        else:
-            raise problem.to_error(SALVAGE_HINT)
-    log.refresh()
-    inventory = log.inventory
-    if inventory.entries and inventory.start % inventory.size_bytes:
-        raise errors.CorruptFileError(
-            "commit log files do not start at multiples of their size",
-            path=inventory.entries[0].path,
-            expected=f"a multiple of {inventory.size_bytes}",
-            found=inventory.start,
-            hint=SALVAGE_HINT,
-        )
-
-
-def mend_queue_files(queue: ConsumeQueue) -> bool:
-    """Bring a queue's files to a form that units can be written to; True if that was needed.
-
-    What they held is then to be built again from the log.
-    """
-    size = queue.inventory.size_bytes
-    broken = [one for one in queue.inventory.problems if one.kind is not ProblemKind.FOREIGN]
-    if not broken:
-        return False
-    for problem in broken:
-        if problem.kind is ProblemKind.NOT_A_FILE:
-            raise problem.to_error()  # no file of ours: not ours to remove
-    _log.warning("queue %s/%d: %s; mending its files", queue.topic, queue.queue_id, broken[0].kind.value)
-    only_short = all(one.kind in (ProblemKind.WRONG_SIZE, ProblemKind.EMPTY) for one in broken)
-    for entry in queue.inventory.entries:
-        if only_short and entry.length < size:
-            durable.set_file_end(entry.path, entry.length - entry.length % QUEUE_UNIT_SIZE, size)
-        elif not only_short or entry.length > size:
-            queue.remove_file(entry)
-    for path in (one.path for one in broken if one.kind is ProblemKind.MISPLACED):
-        durable.remove_file(path)
-    durable.sync_directory(queue.directory)
-    queue.list_anew()
-    return True

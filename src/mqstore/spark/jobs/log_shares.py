@@ -10,6 +10,7 @@ from mqstore.spark.planning import levelled
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_ranges
 from mqstore.spark.stores import StoreRef
 from mqstore.store.checkpoint import note_on_log
+from mqstore.store.file_faults import refuse_log_files
 from mqstore.store.log_reader import LogReader
 
 _TASKS_A_CORE: Final = 2
@@ -49,16 +50,19 @@ def plan_splits(
         split_bytes: how much of the log a split has at most; left out, what suits the log and the cores, and the last
             ones are so cut that all cores end together.
         cores: how many tasks run at the same time, None where nobody knows.
-        fail_on_data_loss: whether a missing file of the log is an error.
+        fail_on_data_loss: whether it is an error, told in front of all damaged records, when files of the log do not
+            follow each other, as at a start of the store.
         trust_note: look for the log's end only behind the last record that the store has noted, as opening it does. If
             the log is sound up to there, which whoever reads all of it finds out, that is the same end, found sooner.
 
     Raises:
-        CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing.
+        CorruptFileError: log files overlap, or, under ``fail_on_data_loss``, one is missing or has a wrong length.
         UsageError: the splits would be too many.
     """
     log = open_log(store)
     try:
+        if fail_on_data_loss:
+            refuse_log_files(log.inventory)
         check_files(log, fail_on_data_loss)
         end = readable_end(log, _noted_record(store, log) if trust_note else None)
         size = split_bytes or split_bytes_for_cores(end - log.min_offset, cores)
