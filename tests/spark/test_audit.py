@@ -97,6 +97,21 @@ def test_a_sound_store(made: Path) -> None:
     assert both(made) == ([], [])
 
 
+def test_queues_of_which_the_log_has_nothing_count(tmp_path: Path) -> None:
+    """Their messages have expired, or they never had any; `topics.json` need not know them."""
+    with mqstore.open(tmp_path / "store", **SIZES) as store:
+        store.put(Message("old", b"x", queue_id=3))
+        store.wait_dispatched()
+        while store.log_end < 2 * LOG_FILE:
+            store.put(Message("orders", bytes(500), queue_id=0))
+    files(tmp_path / "store", "commitlog")[0].unlink()
+    (tmp_path / "store" / "config" / "topics.json").unlink()
+    (tmp_path / "store" / "consumequeue" / "none" / "0").mkdir(parents=True)
+    assert both(tmp_path / "store") == ([], [])
+    with mqstore.inspect(tmp_path / "store") as view:
+        assert check_store(view, lambda finding: None).queues == 3
+
+
 # Every field of a record: sizes, magic, checksum, ids, offsets, times, hosts, body, topic, properties.
 @pytest.mark.parametrize("place", [0, 4, 8, 12, 19, 20, 35, 36, 40, 55, 56, 64, 71, 72, 76, 84, 87, 90, 120, 160])
 @pytest.mark.parametrize("record", [0, 130])

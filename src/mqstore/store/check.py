@@ -45,7 +45,15 @@ _NOT_DUE = "none needed; a rebuild would give them the times of the store's leve
 
 @dataclass
 class CheckSummary:
-    """What a check looked at, and how much of it was sound."""
+    """What a check looked at, and how much of it was sound.
+
+    Attributes:
+        records, log_bytes: what the log holds.
+        queues: how many have a directory, also those of which the log has no message any more.
+        units: how many of its messages' units were compared.
+        index_entries: how many the index has.
+        findings: errors and warnings; notes do not count.
+    """
 
     records: int = 0
     log_bytes: int = 0
@@ -53,7 +61,6 @@ class CheckSummary:
     units: int = 0
     index_entries: int = 0
     findings: int = 0
-    """Errors and warnings; notes do not count."""
 
 
 def _has_lost_note(wrong: tuple[int, tuple[int, ...], tuple[int, ...]]) -> bool:
@@ -141,7 +148,7 @@ class _Check:
         self._unknown_queues()
         self._index.finish(self._end)
         self.summary.index_entries = self._index.entries
-        self.summary.queues = len(self._queues)
+        self.summary.queues = len(list(self._view.paths.list_queues()))
         self.small_files()
         self._pool.close()
         return self.summary
@@ -383,7 +390,6 @@ class _Check:
             if (topic, queue_id) in self._queues:
                 continue
             reader = QueueReader(topic, queue_id, self._view.paths.queue(topic, queue_id), self._pool)
-            self.summary.queues += 1
             self._queue_files(reader)
             end = reader.find_end(self._view.min_physical_offset)
             unit = reader.unit(end)

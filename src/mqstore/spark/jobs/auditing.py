@@ -161,7 +161,7 @@ class _Scan(NamedTuple):
         return CheckSummary(
             records=sum(one.found.records for one in self.splits),
             log_bytes=view.log_end - view.min_physical_offset,
-            queues=len(self.joined.ranges),
+            queues=len(list(view.paths.list_queues())),
             units=sum(queue.count for queue in view.queues()),
             index_entries=self.keys_in_index,
         )
