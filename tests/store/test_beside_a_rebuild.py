@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -15,13 +16,13 @@ import mqstore
 from cli.test_commands import run
 from mqstore import CorruptFileError, CorruptRecordError, Message, StoreLockedError, StoreView
 from mqstore.files import copying, durable
-from mqstore.store import overlooked
+from mqstore.store import overlooked, queue_states
 from mqstore.store import rebuild as rebuilding
 from mqstore.store.consume_queue import ConsumeQueue
 from mqstore.store.index_writer import IndexWriter
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
-from mqstore.store.queue_states import is_rebuilt
+from mqstore.store.queue_states import is_rebuilt, state_for_index, state_for_queues, state_of
 from mqstore.store.rebuild import rebuild
 from store.support import SMALL, findings, log_file, open_small, overwrite
 
@@ -219,6 +220,59 @@ def test_moved_between_two_reads_of_one_question(
     monkeypatch.setattr(QueueReader, "find_min", find_min)
     assert ask(view) == before
     assert len(calls) == 2
+
+
+def test_moved_between_two_looks_for_the_state(store: Path, view: StoreView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note is not aside yet, all is moved then, and while the old queue is read the new one becomes complete."""
+    before = view.get("T", 0, 0)
+    note, queues = store / "mqstore-dispatch.json", store / "consumequeue"
+    aside = Path(f"{queues}.before-rebuild")
+    real, looks = queue_states.is_rebuilt, list[bool]()
+    real_min, calls = QueueReader.find_min, list[int]()
+
+    def is_rebuilt(paths: StorePaths) -> bool:
+        looks.append(real(paths))
+        if len(looks) == 1:
+            note.rename(f"{note}.before-rebuild")
+            queues.rename(aside)
+            queues.mkdir()
+        return looks[-1]
+
+    def find_min(self: QueueReader, log_min: int, end: int) -> int:
+        found = real_min(self, log_min, end)
+        calls.append(found)
+        if len(calls) == 1:
+            assert self.directory.is_relative_to(aside)
+            shutil.copytree(aside, queues, dirs_exist_ok=True)
+            Path(f"{note}.before-rebuild").rename(note)
+            shutil.rmtree(aside)
+        return found
+
+    monkeypatch.setattr(queue_states, "is_rebuilt", is_rebuilt)
+    monkeypatch.setattr(QueueReader, "find_min", find_min)
+    assert view.get("T", 0, 0) == before
+    assert looks[:2] == [False, True]
+    assert len(calls) == 2
+
+
+def test_no_state_comes_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds the same state before and after a question has had nothing moved in between."""
+    paths = StorePaths(store)
+    looks = {look: list[queue_states.State]() for look in (state_of, state_for_queues, state_for_index)}
+
+    def ask() -> None:
+        for look, states in looks.items():
+            states.append(look(paths))
+
+    with monkeypatch.context() as patched:
+        ask_at_every_step(patched, ask)
+        rebuild(store, None, in_place=True)
+    for states in looks.values():
+        runs = [state for number, state in enumerate(states) if not number or state != states[number - 1]]
+        assert len(runs) == len(set(runs)) >= 5
+    for whole, *parts in zip(*map(itertools.pairwise, looks.values()), strict=True):
+        if whole[0] != whole[1] and any(state[-1] is not None for state in whole):  # while the note is aside
+            assert all(was != now for was, now in parts)
 
 
 def test_moved_while_it_is_asked_what_is_overlooked(

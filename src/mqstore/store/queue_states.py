@@ -7,7 +7,9 @@ that was killed leaves both states behind, and another program may then build th
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path, PosixPath
 from typing import TypeVar
 
 from mqstore import errors
@@ -22,6 +24,7 @@ _ResultT = TypeVar("_ResultT")
 
 State = tuple[Identity | None, ...]
 """Where queues and index lie, new and old; another one after every step of a rebuild."""
+Look = Callable[[StorePaths], State]
 
 
 def old_queues(paths: StorePaths) -> StorePaths | None:
@@ -50,7 +53,8 @@ def reader_up_to(paths: StorePaths, topic: str, queue_id: int, end: int, pool: F
 
 def is_rebuilt(paths: StorePaths) -> bool:
     """Whether a rebuild in place is going on, or was broken off: new queues and index may be half made."""
-    return identity_of(paths.moved_by_rebuild[-1]) is not None
+    note = paths.moved_by_rebuild[-1]
+    return os.access(note, os.F_OK) if type(note) is PosixPath else identity_of(note) is not None
 
 
 def list_states(paths: StorePaths) -> list[tuple[str, int]]:
@@ -143,25 +147,48 @@ def not_rebuilt_meanwhile(paths: StorePaths) -> Iterator[None]:
         raise could_not_look(paths)
 
 
-def while_queues_stay(paths: StorePaths, read: Callable[[], _ResultT]) -> _ResultT:
-    """What ``read`` gives, or raises, done anew when queues or index were moved meanwhile."""
-    return in_one_state(paths, read)[0]
+def while_queues_stay(paths: StorePaths, read: Callable[[], _ResultT], look: Look | None = None) -> _ResultT:
+    """What ``read`` gives, or raises, done anew when queues or index were moved meanwhile; ``look`` is what tells."""
+    return in_one_state(paths, read, look)[0]
 
 
-def in_one_state(paths: StorePaths, read: Callable[[], _ResultT]) -> tuple[_ResultT, State]:
+def in_one_state(paths: StorePaths, read: Callable[[], _ResultT], look: Look | None = None) -> tuple[_ResultT, State]:
     """The same, with the state in which it was read."""
+    look = look or state_of
     while True:
-        before = state_of(paths)
+        before = look(paths)
         try:
             result = read()
         except errors.MqstoreError:
-            if state_of(paths) == before:
+            if look(paths) == before:
                 raise
         else:
-            if state_of(paths) == before:
+            if look(paths) == before:
                 return result, before
 
 
 def state_of(paths: StorePaths) -> State:
     """The state at this moment. The note goes before the old files do, which are removed one by one."""
     return tuple(map(identity_of, paths.moved_by_rebuild))
+
+
+def state_for_queues(paths: StorePaths) -> State:
+    """As much of :func:`state_of` as matters to who reads queues as :func:`find_queue` gives them, and no index."""
+    return _state_for(paths, paths.moved_by_rebuild[0])
+
+
+def state_for_index(paths: StorePaths) -> State:
+    """As much of :func:`state_of` as matters to who reads the index as :func:`find_index` gives it, and no queue."""
+    return _state_for(paths, paths.moved_by_rebuild[4])
+
+
+def _state_for(paths: StorePaths, directory: Path) -> State:
+    """Where ``directory`` is, and all of the state while a rebuild has its note aside.
+
+    The note is aside in front of the first step and until the last. Where it is not, nobody reads what lies aside, and
+    the directory is as it was at a look before if it is the same one: a rebuild between would have made another while
+    the old one still lay aside. The directory is looked at first: it may be a new one that is not complete as long as
+    the note is there.
+    """
+    there = identity_of(directory)
+    return state_of(paths) if is_rebuilt(paths) else (there,)

@@ -35,12 +35,14 @@ from mqstore.store.overlooked import log_overlooked, queues_overlooked
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.queue_states import (
+    Look,
     find_index,
     find_queue,
     in_one_state,
     is_rebuilt,
     list_states,
-    state_of,
+    state_for_index,
+    state_for_queues,
     while_queues_stay,
 )
 from mqstore.store.settings import Settings
@@ -53,14 +55,16 @@ _P = ParamSpec("_P")
 _ResultT = TypeVar("_ResultT")
 
 
-def _steady(method: Callable[Concatenate[StoreView, _P], _ResultT]) -> Callable[Concatenate[StoreView, _P], _ResultT]:
-    """``method``, done anew when a rebuild in place has moved queues or index out of its way."""
+def _steady(
+    method: Callable[Concatenate[StoreView, _P], _ResultT], look: Look = state_for_queues
+) -> Callable[Concatenate[StoreView, _P], _ResultT]:
+    """``method``, done anew when a rebuild in place has moved what it reads, as ``look`` tells: queues or index."""
 
     @functools.wraps(method)
     def steadily(self: StoreView, /, *arguments: _P.args, **named: _P.kwargs) -> _ResultT:
         if self._from_log:
             return method(self, *arguments, **named)
-        return while_queues_stay(self.paths, functools.partial(method, self, *arguments, **named))
+        return while_queues_stay(self.paths, functools.partial(method, self, *arguments, **named), look)
 
     return steadily
 
@@ -155,7 +159,7 @@ class StoreView(StoreReader):
 
     get = _steady(StoreReader.get)
     get_table = _steady(StoreReader.get_table)
-    query = _steady(StoreReader.query)
+    query = _steady(StoreReader.query, state_for_index)
     offset_at = _steady(StoreReader.offset_at)
     min_offset = _steady(StoreReader.min_offset)
     max_offset = _steady(StoreReader.max_offset)
@@ -192,15 +196,15 @@ class StoreView(StoreReader):
             CorruptFileError: a file of the queue is missing, and expiry has not removed it.
         """
         find = functools.partial(self._find, topic, queue_id)
-        found, state = in_one_state(self.paths, find)
+        found, state = in_one_state(self.paths, find, state_for_queues)
         if found is None:
             return
         offset = max(found.min_offset, begin if begin is not None else 0)
         last = min(found.max_offset, end if end is not None else found.max_offset)
         while offset < last:
             data = found.queue.units(offset, min(_UNITS_AT_A_TIME, last - offset))
-            if state_of(self.paths) != state:  # a rebuild has moved the queue: what was read may be half made
-                now, state = in_one_state(self.paths, find)
+            if state_for_queues(self.paths) != state:  # a rebuild has moved it: what was read may be half made
+                now, state = in_one_state(self.paths, find, state_for_queues)
                 if now is None:
                     return
                 found = now
@@ -264,14 +268,15 @@ class StoreView(StoreReader):
 
     # -- index, checkpoint, files
 
-    @_steady
-    def index_files(self) -> list[IndexFileReader]:
+    def _index_files_there(self) -> list[IndexFileReader]:
         """The index files, oldest first.
 
         Raises:
             CorruptFileError: one of them is no index file: a query could then not tell "none" from "not looked at".
         """
         return find_index(self.paths, self._index_files_of)
+
+    index_files = _steady(_index_files_there, state_for_index)
 
     def _index_files_of(self, paths: StorePaths) -> list[IndexFileReader]:
         found = [(path, identity_of(path)) for path in list_index_files(paths.index, refuse_others=True)]
@@ -292,7 +297,7 @@ class StoreView(StoreReader):
         if self._from_log:
             found = find_by_key(self.log, wanted.topic, wanted.key)
             return reading.newest(found, max_messages, wanted.begin_ms, wanted.end_ms)
-        return query_by_key(self.log, self.index_files(), wanted, max_messages)
+        return query_by_key(self.log, self._index_files_there(), wanted, max_messages)
 
     @property
     def settings(self) -> Settings:
