@@ -16,7 +16,7 @@ from mqstore import Message
 from mqstore.findings import Finding
 from store.support import fill, findings, log_file, open_small, overwrite, queue_file
 
-COUNT = 60
+COUNT = 110
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,27 @@ def damage_a_record(store: Path) -> Path:
     return file
 
 
+def damage_a_beginning(store: Path) -> Path:
+    """Of a file far in front of the log's end."""
+    file = log_file(store)
+    overwrite(file, 4, b"stray")
+    return file
+
+
+def swap_files(store: Path) -> Path:
+    first, second = log_file(store), log_file(store, 4096)
+    first.rename(store / "first")
+    second.rename(first)
+    (store / "first").rename(second)
+    return second
+
+
+def lose_the_content(store: Path) -> Path:
+    file = log_file(store)
+    file.write_bytes(bytes(4096))
+    return file
+
+
 DAMAGES: dict[str, Callable[[Path], Path]] = {
     "a directory in place of a queue file": lambda store: replace_by_directory(queue_file(store, start=200)),
     "a queue file too short": lambda store: cut(queue_file(store, start=1000), 60),
@@ -64,6 +85,9 @@ DAMAGES: dict[str, Callable[[Path], Path]] = {
     "a log file too short": lambda store: cut(log_file(store, 4096), 2000),
     "a directory in place of a log file": lambda store: replace_by_directory(log_file(store, 4096)),
     "a damaged record": damage_a_record,
+    "a damaged record at a file's beginning": damage_a_beginning,
+    "files under each other's names": swap_files,
+    "zeros in place of a file's content": lose_the_content,
 }
 
 

@@ -49,14 +49,24 @@ def _file_finding(area: str, problem: Problem, repair: str) -> Finding:
     return Finding(severity, area, str(problem.path), None, problem.kind.value, problem.expected, problem.found, repair)
 
 
-def log_overlooked(view: StoreView) -> list[Finding]:
-    """Faults of the log's files, and damage in front of which it ends; what is damaged further in front is not known.
+def log_overlooked(view: StoreView, *, beginnings: bool = True) -> list[Finding]:
+    """Faults of the log's files, damage with which one begins, and damage in front of which the log ends.
+
+    What is damaged within a file further in front is not known. In an object store each beginning would take a request:
+    there none is looked at.
+
+    Args:
+        view: the store.
+        beginnings: False for who goes through all of the log, and meets damage in it.
 
     Raises:
         StoreIOError: it could not be read.
     """
-    found = [log_file_finding(one) for one in _hiding(view, view.log.inventory.problems)]
+    problems = list(_hiding(view, view.log.inventory.problems))
+    found = [log_file_finding(one) for one in problems]
     end = _damaged_end(view)
+    if beginnings:
+        found += _damaged_beginnings(view, {one.path for one in problems}, end)
     entry = None if end is None else view.log.entry_at(end)
     if end is None or entry is None:
         return found
@@ -70,13 +80,32 @@ def log_overlooked(view: StoreView) -> list[Finding]:
 
 def _damaged_end(view: StoreView) -> int | None:
     """Where the log ends if it ends with damage, and not with a record that is just being written."""
-    end = view.log_end
+    return _if_damaged(view, None)
+
+
+def _if_damaged(view: StoreView, place: int | None) -> int | None:
+    """``place``, or the log's end, if damage is there, also at a second look beside a writer."""
+    offset = view.log_end if place is None else place
     for wait_s in _LOOK_AGAIN_S if is_locked(view.paths.lock) else ():
-        if not view.log.is_damaged_at(end):
+        if not view.log.is_damaged_at(offset):
             return None
         time.sleep(wait_s)
-        end = view.log_end
-    return end if view.log.is_damaged_at(end) else None
+        offset = view.log_end if place is None else place
+    return offset if view.log.is_damaged_at(offset) else None
+
+
+def _damaged_beginnings(view: StoreView, told: set[Path], end: int | None) -> Iterator[Finding]:
+    """Files of which at least the first record is damaged, but for those that are ``told`` of and the newest.
+
+    Lost extents, zeros from a disk that was away, and files under each other's names look like that.
+    """
+    for entry in view.log.inventory.entries[:-1]:
+        if isinstance(entry.path, RemotePath):
+            return
+        if entry.path not in told and entry.start != end and _if_damaged(view, entry.start) is not None:
+            message = "a file begins with a damaged record"
+            where = str(entry.path), entry.start
+            yield Finding(Severity.ERROR, "log", *where, message, "a sound record", repair=_SALVAGE)
 
 
 def queues_overlooked(view: StoreView, queues: Iterable[tuple[str, int]] | None = None) -> list[Finding]:

@@ -234,7 +234,8 @@ class StoreView(StoreReader):
     def overlooked(self, queues: Iterable[tuple[str, int]] | None = None) -> list[Finding]:
         """What cannot be seen of this store, so that figures of it are too small: as a check finds it, but quickly.
 
-        Looked at are the files of the log and how it ends, and the files of ``queues``, or of all; not what is in them.
+        Looked at are the files of the log, how each begins and how it ends, and the files of ``queues``, or of all; not
+        what is in them.
         """
         return log_overlooked(self) + ([] if self._from_log else queues_overlooked(self, queues))
 

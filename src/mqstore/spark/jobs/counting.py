@@ -183,7 +183,7 @@ def _overlooked(store: StoreRef, parts: Sequence[Sequence[Piece]]) -> list[Findi
     with StoreView(store.path) as view:
         # Behind damage sound records are read, or the damage is an error. Where they end the plan knows already.
         view.log.trust_to(max(ends) if ends else readable_end(view.log))
-        return log_overlooked(view)
+        return log_overlooked(view, beginnings=False)
 
 
 def _count_part(options: ReadOptions, part: list[Piece]) -> _Counts:
