@@ -16,6 +16,7 @@ from mqstore import (
     FlushDiskType,
     Message,
 )
+from mqstore.files.pool import FilePool
 from mqstore.store import check
 from mqstore.store.dispatch import Dispatcher
 from store.support import bodies, body_of, findings, open_small, put_dispatched
@@ -53,6 +54,21 @@ def test_a_view_follows_a_running_writer(tmp_path: Path) -> None:
             assert view.get("t", 0, number).messages[0].body == body_of(number)
         assert len(view.query("t", "k").messages) == 60
         assert sum(1 for _ in view.scan()) == 60
+
+
+def test_what_is_unwritten_is_not_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_small(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as store:
+        put_dispatched(store, Message("t", b"one", queue_id=0))
+    with mqstore.inspect(tmp_path / "store") as view:
+        end, sizes, real = view.log_end, list[int](), FilePool.read
+
+        def read(pool: FilePool, path: Path, position: int, size_bytes: int) -> bytes:
+            sizes.append(size_bytes)
+            return real(pool, path, position, size_bytes)
+
+        monkeypatch.setattr(FilePool, "read", read)
+        assert view.log_end == end
+        assert sum(sizes) < 100
 
 
 KILLED = """

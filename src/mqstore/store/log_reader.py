@@ -291,6 +291,8 @@ class LogReader:
     def _end_from(self, position: int) -> int:
         """Walk forward from ``position``, the end of some sound record or the start of a file."""
         while (entry := self._inventory.find(position)) is not None:
+            if self.read_file(entry, position, BLANK_SIZE) == bytes(BLANK_SIZE):
+                return position  # as a scan would tell that reads a whole chunk of zeros for it
             scan = _FileScan(self, entry, _ScanOptions())
             for _ in scan.run(position):
                 pass
