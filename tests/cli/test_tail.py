@@ -11,8 +11,8 @@ import pytest
 
 import mqstore
 from mqstore import Message
-from mqstore.cli import tail
-from mqstore.cli.tail import _Follower
+from mqstore.store import following
+from mqstore.store.following import Follower
 from mqstore.store.log_reader import LogReader
 from store.support import fill, forget_note, log_file, mark_crashed, open_small, record_starts
 
@@ -60,7 +60,7 @@ def put(store: Path, word: str, count: int, size: int = 100) -> list[bytes]:
 @pytest.mark.parametrize("lost", [1, 5, 30, COUNT])
 def test_what_takes_the_place_of_what_was_cut_off(store: Path, lost: int, count: int, size: int) -> None:
     with mqstore.inspect(store) as view:
-        follower = _Follower(view, view.log_end)
+        follower = Follower(view, view.log_end)
         assert list(follower.new()) == []
         tear(store, COUNT - lost)
         expected = put(store, "a", count, size)
@@ -74,7 +74,7 @@ def test_what_takes_the_place_of_what_was_cut_off(store: Path, lost: int, count:
 def test_messages_that_were_shown_and_cut_off(store: Path, looked: bool) -> None:
     """Torn twice, of which the first time may not have been noticed."""
     with mqstore.inspect(store) as view:
-        follower = _Follower(view, view.log_end)
+        follower = Follower(view, view.log_end)
         shown = put(store, "a", 40)
         assert [record.body for record in follower.new()] == shown
         tear(store, COUNT + 10)
@@ -89,10 +89,10 @@ def test_messages_that_were_shown_and_cut_off(store: Path, looked: bool) -> None
 @pytest.mark.parametrize("size", [100, 90])
 def test_more_cut_off_than_is_remembered(store: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Of what was not remembered, nothing is shown again."""
-    monkeypatch.setattr(tail, "_MARKS", 8)
+    monkeypatch.setattr(following, "_MARKS", 8)
     with mqstore.inspect(store) as view:
         oldest = record_starts(store)[-8]
-        follower = _Follower(view, view.log_end)
+        follower = Follower(view, view.log_end)
         assert len(follower._marks) == 8
         tear(store, COUNT - 10)
         put(store, "a", 20, size)
@@ -105,17 +105,17 @@ def test_more_cut_off_than_is_remembered(store: Path, monkeypatch: pytest.Monkey
 def test_marks_of_several_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts = record_starts(store)
     for count in (1, 7, 30, COUNT, COUNT + 1):
-        monkeypatch.setattr(tail, "_MARKS", count)
+        monkeypatch.setattr(following, "_MARKS", count)
         with mqstore.inspect(store) as view:
-            marks = _Follower(view, view.log_end)._marks
+            marks = Follower(view, view.log_end)._marks
             assert [one.physical_offset for one in marks] == starts[-count:]
-            assert marks == deque((one for chunk in view.scan_columns() for one in tail._marks_of(chunk)), count)
+            assert marks == deque((one for chunk in view.scan_columns() for one in following._marks_of(chunk)), count)
 
 
 def test_torn_while_it_is_looked(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read behind the newest message may be of a log that was cut in front of it."""
     with mqstore.inspect(store) as view:
-        follower = _Follower(view, view.log_end)
+        follower = Follower(view, view.log_end)
         real, calls, expected = LogReader.end_offset, itertools.count(), list[bytes]()
 
         def end_offset(self: LogReader) -> int:
@@ -131,7 +131,7 @@ def test_torn_while_it_is_looked(store: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_expired_meanwhile(store: Path) -> None:
     with mqstore.inspect(store) as view:
-        follower = _Follower(view, view.log_end)
+        follower = Follower(view, view.log_end)
         expected = put(store, "a", 90)
         last = max(path for path in (store / "commitlog").iterdir() if path.stat().st_size)
         for path in (store / "commitlog").iterdir():
