@@ -96,3 +96,12 @@ def test_a_damaged_settings_file_gives_way_to_its_backup(sound: Path, name: str,
         open_small(sound)
     assert caught.value.path == os.fspath(path)
     path.unlink()
+
+
+@pytest.mark.parametrize("name", [LOG, LEVELS, FURTHER])
+def test_a_damaged_note_beside_an_empty_log_is_not_passed_over_by_a_check(tmp_path: Path, name: str) -> None:
+    open_small(tmp_path / "s").close()
+    (tmp_path / "s" / name).write_bytes(b"[]")
+    with pytest.raises(CorruptConfigError) as caught:
+        findings(tmp_path / "s")
+    assert caught.value.path == os.fspath(tmp_path / "s" / name)

@@ -139,6 +139,7 @@ class _Check:
         self._end = view.min_physical_offset
 
     def run(self) -> CheckSummary:
+        _ = self._view.multi_dispatch  # a note that cannot be read is told of a log without records as well
         self._index = IndexCheck(self._view, self._finding, beside_writer=self._beside_writer)
         for problem in self._view.log.inventory.problems:
             self._log_file(problem)
