@@ -16,12 +16,15 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.files import copying
+from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy
 from mqstore.spark.jobs.log_shares import plan_splits
+from mqstore.spark.jobs.queue_files import Kinds, SplitUnits, runs_of
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef
+from mqstore.store.multi_dispatch import OFF
 from mqstore.store.rebuild import rebuild as rebuild_in_order
 from spark.support import files_below, run_at_once, run_here
 from store.support import findings
@@ -207,6 +210,14 @@ def test_a_log_that_cannot_be_copied(log_of_files: Path, tmp_path: Path, monkeyp
             with pytest.raises(mqstore.DiskFullError):
                 rebuild(NO_SPARK, log_of_files, tmp_path / "out")
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_file_that_goes_before_it_is_read_is_told_with_what_a_rebuild_can_do_about_it(log_of_files: Path) -> None:
+    split = plan_splits(StoreRef(str(log_of_files), ""), 1 << 20)[3]
+    (log_of_files / "commitlog" / f"{3 << 20:020d}").unlink()
+    with pytest.raises(mqstore.CorruptFileError, match="removed before it was read") as caught:
+        list(runs_of(split, Kinds(DEFAULT_DELAY_LEVELS, OFF), SplitUnits()))
+    assert "try again" in str(caught.value.hint)
 
 
 def test_a_copy_is_without_foreign_files(golden: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

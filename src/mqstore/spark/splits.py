@@ -50,6 +50,7 @@ class SplitPolicy(NamedTuple):
     on_corrupt_record: OnCorruptRecord = OnCorruptRecord.FAIL
     check_crc: bool = True
     fail_on_data_loss: bool = True
+    hint_gone: str = "failOnDataLoss=false passes over what is gone"
 
     @classmethod
     def of(cls, options: ReadOptions) -> SplitPolicy:
@@ -207,7 +208,7 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
                 path=split.store.path if entry is None else entry.path,
                 offset=split.begin,
                 expected=f"records up to {split.end}",
-                hint="failOnDataLoss=false passes over what is gone",
+                hint=policy.hint_gone,
             )
         if entry is None:
             return

@@ -26,7 +26,7 @@ from mqstore.store.multi_dispatch import MultiDispatch, queue_runs
 from mqstore.store.paths import StorePaths
 from mqstore.store.queue_table import QueueTable
 
-_STRICT: Final = SplitPolicy()
+_STRICT: Final = SplitPolicy(hint_gone="another program removes files of the log, or cuts them: try again")
 QueueRanges = dict[QueueKey, tuple[int, int]]
 
 
