@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
+import os
 from pathlib import Path
 
 import mqstore
@@ -227,3 +228,25 @@ def test_names_of_a_glob_stay_when_it_finds_more(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/b/br[o]ker") == ["broker"]
     # Where even so two would be alike, their parents tell them apart.
     assert names(f"{tmp_path}/a/*,{tmp_path}/b/*") == ["a/broker", "b/broker"]
+
+
+@pytest.mark.parametrize("refused", ["closed", "closed/store"])
+def test_a_glob_does_not_pass_over_what_could_not_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    for name in ("closed/store", "open/store"):
+        mqstore.open(tmp_path / name).close()
+    real_list, real_stat = os.listdir, os.stat
+
+    def refuse(path: object) -> None:
+        if str(path) == str(tmp_path / refused):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", lambda path=".": (refuse(path), real_list(path))[1])
+    monkeypatch.setattr(os, "stat", lambda path, **options: (refuse(path), real_stat(path, **options))[1])
+    text = f"{tmp_path}/closed/*" if refused == "closed" else f"{tmp_path}/*/store"
+    with pytest.raises(mqstore.StoreIOError, match="Permission denied") as caught:
+        find_stores(parse(path=text))
+    assert caught.value.path == str(tmp_path / refused)
+    monkeypatch.undo()
+    assert [Path(one.path).parent.name for one in find_stores(parse(path=f"{tmp_path}/[co]*/s*"))] == ["closed", "open"]

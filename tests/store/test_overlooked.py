@@ -12,7 +12,7 @@ import pytest
 
 import mqstore
 from cli.test_commands import run
-from mqstore import Message
+from mqstore import Message, StoreIOError
 from mqstore.findings import Finding
 from store.support import fill, findings, log_file, open_small, overwrite, queue_file
 
@@ -74,6 +74,21 @@ def lose_the_content(store: Path) -> Path:
     file = log_file(store)
     file.write_bytes(bytes(4096))
     return file
+
+
+def lead_where_nobody_may_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link into a directory that this user may not go through; for root there is none, so the call is refused."""
+    kept = path.with_name("kept-" + path.name)
+    path.rename(kept)
+    path.symlink_to(kept)
+    real = os.stat
+
+    def refuse(place: object, *rest: object, **options: object) -> os.stat_result:
+        if str(place) == str(path) and options.get("follow_symlinks", True):
+            raise PermissionError(13, "Permission denied", str(place))
+        return real(place, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", refuse)
 
 
 DAMAGES: dict[str, Callable[[Path], Path]] = {
@@ -153,3 +168,28 @@ def test_a_query_does_not_pass_over_what_has_the_name_of_an_index_file(store: Pa
         result = run(*command)
         assert result.exit_code == 1
         assert "something else than a file" in result.output
+
+
+@pytest.mark.parametrize(
+    ("place", "look"),
+    [
+        ("commitlog/00000000000000004096", lambda store: mqstore.inspect(store).queues()),
+        ("commitlog/00000000000000004096", findings),
+        ("consumequeue/T/0/00000000000000000200", lambda store: mqstore.inspect(store).get("T", 0, 0)),
+        ("consumequeue/T/0", lambda store: mqstore.inspect(store).queues()),
+        ("consumequeue/T", lambda store: mqstore.inspect(store).queues()),
+        ("index", lambda store: mqstore.inspect(store).query("T", "k1")),
+        ("config/topics.json", lambda store: mqstore.rebuild(store, store.with_name("new"))),
+        ("config", lambda store: mqstore.rebuild(store, store.with_name("new"))),
+    ],
+)
+def test_what_could_not_be_looked_at_is_neither_damaged_nor_missing(
+    store: Path, monkeypatch: pytest.MonkeyPatch, place: str, look: Callable[[Path], object]
+) -> None:
+    path = store / place
+    lead_where_nobody_may_look(max(path.iterdir()) if place == "index" else path, monkeypatch)
+    with pytest.raises(StoreIOError, match="Permission denied") as caught:
+        look(store)
+    assert str(caught.value.path).startswith(str(store / place))
+    assert "permission" in str(caught.value.hint)
+    assert not store.with_name("new").exists()

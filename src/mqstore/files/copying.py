@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from mqstore import errors
 from mqstore.files import durable
-from mqstore.files.whole import kind_of
+from mqstore.files.whole import kind_of, mode_of
 
 _log = logging.getLogger(__name__)
 
@@ -122,16 +122,20 @@ def copy_tree(source: Path, target: Path) -> None:
 
     Links to directories below ``source`` are not followed. What is neither a file nor a directory, as a pipe or a link
     that leads nowhere, is left out with a warning.
+
+    Raises:
+        StoreIOError: something could not be looked at or copied, and is not left out for that.
     """
-    if not source.is_dir():
+    if not stat.S_ISDIR(mode_of(source)):
         return
     durable.make_directories(target)
     for path in durable.list_directory(source):
-        if path.is_dir():
+        mode = mode_of(path)
+        if stat.S_ISDIR(mode):
             if path.is_symlink():
                 continue  # it may lead back to where we come from
             copy_tree(path, target / path.name)
-        elif path.is_file():
+        elif stat.S_ISREG(mode):
             copy_file(path, target / path.name)
         else:
             _log.warning("not copied, as it is neither a file nor a directory: %s", path)

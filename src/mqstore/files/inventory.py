@@ -8,6 +8,7 @@ returned as problems, and the caller decides which of them it can live with.
 from __future__ import annotations
 
 import enum
+import errno
 import functools
 import itertools
 import os
@@ -222,13 +223,17 @@ def _list_files(directory: Path) -> list[_Listed]:
     except FileNotFoundError:
         return []
     except OSError as error:
+        if isinstance(error, errors.MqstoreError):
+            raise
         raise errors.from_os_error(error, "list directory", directory) from error
 
 
 def _look_at(path: Path) -> _Listed | None:
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise errors.from_os_error(error, "look at path", path) from error
         try:
             os.lstat(path)
         except FileNotFoundError:

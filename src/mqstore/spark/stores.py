@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from mqstore.errors import NotAStoreError, UsageError
+from mqstore.errors import NotAStoreError, UsageError, from_os_error
 from mqstore.files.remote import RemotePath, as_path
+from mqstore.files.whole import mode_of
 from mqstore.spark.options import ReadOptions
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import check_is_store
@@ -64,7 +66,7 @@ def check_outside(stores: Iterable[StoreRef], target: Path, what: str) -> None:
 def _expand(text: str) -> list[tuple[Path, str]]:
     """Stores with their names; those of a glob begin where it does, so that they stay when it finds more stores."""
     path = as_path(text).absolute()
-    if glob.has_magic(path.name if isinstance(path, RemotePath) else text) and not path.exists():
+    if glob.has_magic(path.name if isinstance(path, RemotePath) else text) and not mode_of(path):
         found = [one for one in _matching(path) if StorePaths(one).looks_like_store()]
         if not found:
             raise NotAStoreError("no store matches", path=text, hint="give directories that hold commitlog/")
@@ -76,10 +78,31 @@ def _expand(text: str) -> list[tuple[Path, str]]:
 
 
 def _matching(path: Path) -> list[Path]:
-    """What a glob matches; in a URL only the last name may be one."""
+    """What a glob matches; in a URL only the last name may be one.
+
+    Raises:
+        StoreIOError: something that may match could not be looked at, which is not the same as nothing.
+    """
     if isinstance(path, RemotePath):
         return [one for one in path.parent.iterdir() if fnmatch.fnmatchcase(one.name, path.name)]
-    return [Path(one) for one in sorted(glob.glob(str(path)))]
+    found = [Path(path.anchor)]
+    for part in path.parts[1:]:
+        found = [one for directory in found for one in _named(directory, part)]
+    return sorted(found)
+
+
+def _named(directory: Path, part: str) -> list[Path]:
+    """What has the name ``part``, or matches it, in ``directory``."""
+    if not glob.has_magic(part):
+        return [directory / part] if mode_of(directory / part) else []
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise from_os_error(error, "list directory", directory) from error
+    shown = [name for name in names if part.startswith(".") or not name.startswith(".")]
+    return [directory / name for name in fnmatch.filter(shown, part)]
 
 
 def _names(found: dict[Path, str]) -> list[str]:

@@ -7,6 +7,7 @@ gives *candidates*: the caller reads each record and compares topic, key and tim
 from __future__ import annotations
 
 import itertools
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from mqstore import errors, kernels
 from mqstore.files.inventory import Problem, ProblemKind
 from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
 from mqstore.kernels.api import IndexSlots
 from mqstore.layout import index as layout
 from mqstore.layout.constants import DEFAULT_HASH_SLOTS, DEFAULT_INDEX_ENTRIES, LONG_MAX
@@ -326,9 +328,11 @@ def list_index_files(directory: Path, *, refuse_others: bool = False) -> list[Pa
     """
     try:
         named = sorted(path for path in directory.iterdir() if is_index_file_name(path.name))
-        files = [path for path in named if path.is_file()]
+        files = [path for path in named if stat.S_ISREG(mode_of(path))]
     except FileNotFoundError:
         return []
+    except errors.StoreIOError:
+        raise
     except OSError as error:
         raise errors.from_os_error(error, "list directory", directory) from error
     if refuse_others and len(files) < len(named):

@@ -19,6 +19,7 @@ from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.files.remote import RemotePath
+from mqstore.files.whole import mode_of
 from mqstore.kernels.api import LogColumns, Stop
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
@@ -112,7 +113,7 @@ class LogReader:
         try:
             data = self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
         except errors.StoreIOError:
-            if entry.path.exists():
+            if mode_of(entry.path):
                 raise
             self.refresh()  # removed by expiry between listing and opening
             return None

@@ -6,6 +6,7 @@ Figures of such a store are too small, and whoever gives them should say so.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from mqstore import errors
 from mqstore.files.inventory import Problem, ProblemKind
 from mqstore.files.lock import is_locked
 from mqstore.files.remote import RemotePath
+from mqstore.files.whole import mode_of
 from mqstore.findings import REOPEN, Finding, Severity
 from mqstore.layout.file_names import parse_queue_id
 from mqstore.store.queue_states import list_states
@@ -151,7 +153,7 @@ def _no_directories(view: StoreView, queues: Iterable[tuple[str, int]] | None) -
         directories = {view.paths.queue(*one) for one in queues}
         places = [*{one.parent for one in directories}, *directories]
     for path in sorted(places):
-        if os.path.lexists(path) and not path.is_dir():
+        if os.path.lexists(path) and not stat.S_ISDIR(mode_of(path)):
             yield path
 
 

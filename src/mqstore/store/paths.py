@@ -177,9 +177,11 @@ class StorePaths:
 
 def _directories(parent: Path) -> list[Path]:
     try:
-        return sorted(path for path in parent.iterdir() if path.is_dir())
+        return sorted(path for path in parent.iterdir() if stat.S_ISDIR(mode_of(path)))
     except FileNotFoundError:
         return []
+    except errors.StoreIOError:
+        raise
     except OSError as error:
         raise errors.from_os_error(error, "list directory", parent) from error
 

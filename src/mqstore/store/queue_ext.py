@@ -7,6 +7,7 @@ message itself.
 
 from __future__ import annotations
 
+import stat
 import struct
 import threading
 from bisect import bisect_right
@@ -18,6 +19,7 @@ from mqstore.files import durable
 from mqstore.files.inventory import FileEntry, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.files.unsynced import UnsyncedPaths
+from mqstore.files.whole import mode_of
 from mqstore.layout.constants import QUEUE_UNIT_SIZE
 from mqstore.layout.queue_ext import (
     END_MARKER,
@@ -212,4 +214,4 @@ def ext_directory(queue_directory: Path) -> Path:
 def open_ext(queue_directory: Path, pool: FilePool) -> QueueExt | None:
     """The ext files of a queue, or None when it has none."""
     directory = ext_directory(queue_directory)
-    return QueueExt(directory, pool) if directory.is_dir() else None
+    return QueueExt(directory, pool) if stat.S_ISDIR(mode_of(directory)) else None
