@@ -16,8 +16,10 @@ import pytest
 import mqstore
 from cli.test_commands import run
 from mqstore import CorruptRecordError, Message, StoreLockedError, UsageError
+from mqstore.files import durable
 from mqstore.files.lock import StoreLock
 from mqstore.files.pool import FilePool
+from mqstore.files.whole import mode_of
 from mqstore.layout.queue_unit import QueueUnit, encode_unit
 from mqstore.store import rebuild as rebuilding
 from mqstore.store.consume_queue import ConsumeQueue
@@ -312,3 +314,38 @@ def test_a_rebuild_that_fails_leaves_nothing_behind(store: Path, tmp_path: Path)
             rebuild(store, output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "store"]
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_what_a_running_store_replaces_or_removes_while_it_is_copied(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics, note = store / "config" / "topics.json", store / "abort"
+    longer, shorter = topics.read_bytes() + b"\n" * 100, topics.read_bytes()
+    topics.write_bytes(longer)
+    note.touch()
+    gone = store / "config" / ".topics.json.abcdefgh.tmp"
+    gone.touch()
+    create, list_directory = durable.create_file, durable.list_directory
+
+    def begin(path: Path, size_bytes: int) -> int:
+        if path.name == topics.name:
+            durable.replace_file(topics, shorter)
+        return create(path, size_bytes)
+
+    def list_and_lose(path: Path) -> list[Path]:
+        found = list_directory(path)
+        gone.unlink(missing_ok=True)
+        return found
+
+    def look(path: Path) -> int:
+        mode = mode_of(path)
+        if path == note:
+            note.unlink(missing_ok=True)
+        return mode
+
+    monkeypatch.setattr(durable, "create_file", begin)
+    monkeypatch.setattr(durable, "list_directory", list_and_lose)
+    monkeypatch.setattr(rebuilding, "mode_of", look)
+    rebuild(store, tmp_path / "out")
+    assert (tmp_path / "out" / "config" / "topics.json").read_bytes().strip() == shorter.strip()
+    assert findings(tmp_path / "out") == []

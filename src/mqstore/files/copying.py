@@ -32,10 +32,30 @@ def copy_file(source: Path, target: Path) -> None:
         CorruptFileError: ``source`` is no regular file.
         DiskFullError, StoreIOError: the copy could not be made; ``target`` may be left incomplete.
     """
-    begin_copy(source, target)
-    copy_range(source, target, 0, None)
-    durable.sync_path(target)
-    copy_times(source, target)
+    with _opened(source) as reader:  # once: another file may be given its name at any moment
+        status = os.fstat(reader.fileno())
+        fd = durable.create_file(target, status.st_size)
+        try:
+            _copy_data(reader.fileno(), fd, 0, status.st_size, target)
+        finally:
+            os.close(fd)
+        durable.sync_path(target)
+        _give_times(target, status)
+
+
+def copy_file_if_there(source: Path, target: Path) -> bool:
+    """As :func:`copy_file`; False, and no copy, when ``source`` is gone, as one that a running store has just removed.
+
+    Raises:
+        CorruptFileError, DiskFullError, StoreIOError: as :func:`copy_file`.
+    """
+    try:
+        copy_file(source, target)
+    except errors.StoreIOError as error:
+        if not isinstance(error.__cause__, FileNotFoundError) or os.path.lexists(source):
+            raise
+        return False
+    return True
 
 
 def begin_copy(source: Path, target: Path) -> None:
@@ -64,8 +84,11 @@ def copy_range(source: Path, target: Path, begin: int, end: int | None) -> None:
 def copy_times(source: Path, target: Path) -> None:
     """Give ``target`` the times of ``source``; raises as :func:`copy_file`."""
     with _opened(source) as reader:
-        status = os.fstat(reader.fileno())
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        _give_times(target, os.fstat(reader.fileno()))
+
+
+def _give_times(target: Path, status: os.stat_result) -> None:
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 @contextlib.contextmanager
@@ -121,7 +144,7 @@ def copy_tree(source: Path, target: Path) -> None:
     """Copy all regular files below ``source`` to the new directory ``target``; nothing if ``source`` is missing.
 
     Links to directories below ``source`` are not followed. What is neither a file nor a directory, as a pipe or a link
-    that leads nowhere, is left out with a warning.
+    that leads nowhere, is left out with a warning. A file that goes meanwhile is left out.
 
     Raises:
         StoreIOError: something could not be looked at or copied, and is not left out for that.
@@ -136,8 +159,8 @@ def copy_tree(source: Path, target: Path) -> None:
                 continue  # it may lead back to where we come from
             copy_tree(path, target / path.name)
         elif stat.S_ISREG(mode):
-            copy_file(path, target / path.name)
-        else:
+            copy_file_if_there(path, target / path.name)
+        elif os.path.lexists(path):
             _log.warning("not copied, as it is neither a file nor a directory: %s", path)
     durable.sync_directory(target)
 

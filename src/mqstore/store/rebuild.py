@@ -227,7 +227,7 @@ def copy_beside_log(paths: StorePaths, stage: StorePaths) -> None:
     # The note of progress behind the progress: it may be of later then, and not of before.
     for path in (paths.checkpoint, paths.abort, paths.progress_in_doubt, paths.progress_note):
         if mode_of(path):
-            copying.copy_file(path, stage.root / path.name)
+            copying.copy_file_if_there(path, stage.root / path.name)
     if mode_of(stage.abort):
         durable.replace_file(stage.progress_in_doubt, b"")
 
