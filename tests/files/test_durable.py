@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import mqstore
 from mqstore.files import durable
 
 KILLED = """
@@ -59,3 +61,17 @@ def test_writing_and_removing_at_once(tmp_path: Path) -> None:
         over.set()
         removing.join()
     assert [path.name for path in tmp_path.iterdir()] == ["note.json"]
+
+
+@pytest.mark.parametrize("failing", ["pwrite", "rename"])
+def test_a_failure_names_the_file_and_not_what_was_to_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(mqstore.DiskFullError) as caught:
+        durable.replace_file(tmp_path / "note.json", b"half")
+    assert caught.value.path == str(tmp_path / "note.json")
+    assert list(tmp_path.iterdir()) == []

@@ -300,6 +300,8 @@ def replace_file(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
         if isinstance(error, OSError) and not isinstance(error, errors.MqstoreError):
             raise errors.from_os_error(error, "replace file", path) from error
+        if isinstance(error, errors.MqstoreError):
+            error.path = os.fspath(path)  # the other one is gone
         raise
     sync_directory(path.parent)
 
