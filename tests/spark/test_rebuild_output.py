@@ -280,3 +280,30 @@ def test_of_two_faults_both_rebuilds_tell_the_same(
     at = files[6] if first is spoil and second is not spoil else files[2]
     following = files[files.index(at) + 1]
     assert told[0][1] in (str(at), str(following))  # a hole is one in front of the file that comes next
+
+
+@pytest.mark.parametrize("count", [1, 30])
+@pytest.mark.parametrize("moment", ["inventory_to_copy", "copy_beside_log", "plan_splits"])
+def test_a_store_that_is_opened_when_its_copy_has_just_begun(
+    log_of_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, count: int
+) -> None:
+    real = getattr(rebuilding, moment)
+    seen = []
+
+    def go_on(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options) if moment != "plan_splits" else None
+        with mqstore.open(log_of_files) as store:
+            for _ in range(0 if seen else count):
+                store.put(Message("t", bytes(100_000), keys=["later"], queue_id=0))
+            seen.append(store.log_end)
+        return real(*arguments, **options) if moment == "plan_splits" else result
+
+    with mqstore.inspect(log_of_files) as view:
+        before = sum(1 for _ in view.scan())
+    monkeypatch.setattr(rebuilding, moment, go_on)
+    result = rebuild(NO_SPARK, log_of_files, tmp_path / "out")
+    assert before <= result.records <= before + count
+    assert findings(tmp_path / "out") == []
+    with mqstore.inspect(log_of_files) as view, mqstore.inspect(tmp_path / "out") as copy:
+        assert copy.log_end <= view.log_end == seen[0]
+        assert list(copy.scan()) == list(view.scan(end=copy.log_end))

@@ -65,8 +65,10 @@ class LogCopy:
             CorruptFileError, DiskFullError, StoreIOError: a copy could not be begun.
         """
         whole: list[Part] = []
-        parts: dict[Split, Part] = {split: split for split in splits}
         last = max((one.start for one in self.files), default=0)
+        if self.files:  # a store that was opened since these were listed may have begun others, which are not copied
+            splits = [one for one in splits if one.begin < last + self.files[-1].size_bytes]
+        parts: dict[Split, Part] = {split: split for split in splits}
         for file in self.files:
             mine = [one for one in splits if file.start <= one.begin < file.start + file.size_bytes]
             if file.start == last or not mine or mine[0].begin != file.start:
