@@ -325,6 +325,67 @@ def test_compacting_waits_for_an_export_that_was_broken_off(tmp_path: Path, monk
     assert sorted(found["body"].to_pylist()) == sorted([b"%d" % number for number in range(20)] * 2)
 
 
+def bodies_below(output: Path) -> list[bytes]:
+    found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
+    return sorted(found["body"].to_pylist())
+
+
+def test_two_compactions_of_one_output_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One would remove the new directories of the other, or put half of them in place."""
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    refused = []
+
+    def run_beside(*arguments: Any) -> list[Any]:
+        found = run_here(*arguments)
+        with pytest.raises(mqstore.StoreLockedError, match="another compaction") as caught:
+            compact(NO_SPARK, output)
+        refused.append(caught.value.path)
+        return found
+
+    monkeypatch.setattr(compacting, "run_tasks", run_beside)
+    assert compact(NO_SPARK, output).files_after == 1
+    assert refused == [str(output)]
+    assert len(bodies_below(output)) == 20
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_what_comes_when_directories_change_places_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_step: bool
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    real = compacting._exchange
+
+    def exchange(one: Path, other: Path) -> bool:
+        pq.write_table(pq.read_table(min(one.glob("*.parquet"))), one / "late.parquet")
+        return in_one_step and real(one, other)
+
+    monkeypatch.setattr(compacting, "_exchange", exchange)
+    compact(NO_SPARK, output)
+    assert len(bodies_below(output)) == 30
+
+
+def test_an_export_that_begins_while_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+
+    def begin_another(*arguments: Any) -> list[Any]:
+        (output / "_mqstore" / "third.partial").mkdir()
+        (output / "_mqstore" / "third.partial" / "plan.json").touch()
+        return run_here(*arguments)
+
+    monkeypatch.setattr(compacting, "run_tasks", begin_another)
+    with pytest.raises(mqstore.UsageError, match="not finished"):
+        compact(NO_SPARK, output)
+    assert len(list(output.glob("topic=*/*/*.parquet"))) == 2
+    shutil.rmtree(output / "_mqstore" / "third.partial")
+    monkeypatch.setattr(compacting, "run_tasks", run_here)
+    assert compact(NO_SPARK, output).files_after == 1
+    assert len(bodies_below(output)) == 20
+
+
 @pytest.mark.parametrize("dies_in", ["move", "_commit", "_finish", "remove_tree"])
 def test_an_export_without_a_name_goes_on_when_the_store_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.files import copying, durable
+from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.remote import RemotePath, as_path
 from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.exporting import (
@@ -96,11 +97,39 @@ def compact(
     Raises:
         UsageError: ``output`` is no such directory, is a table of Delta or Iceberg, which have ways of their own, or
             holds an export that is not finished.
+        StoreLockedError: another compaction of ``output`` is under way.
         CorruptFileError: a file cannot be read.
         StoreIOError, DiskFullError.
     """
     started = time.monotonic()
     root = _checked(as_path(output).absolute(), target_file_bytes)
+    with _alone(root):
+        merges, before, after, rows = _compact(spark, root, target_file_bytes, on_progress)
+    seconds = time.monotonic() - started
+    return CompactResult(merges, len(before), len(after), sum(before), sum(after), sum(rows), seconds)
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Keep other compactions out, which would remove the new directories of this one, or put half of one in place."""
+    locks = DirectoryLocks()
+    try:
+        try:
+            locks.acquire(root / STATE_DIRECTORY)
+        except errors.StoreLockedError as error:
+            raise errors.StoreLockedError(
+                "another compaction of this output is under way", path=root, found=error.found,
+                hint="wait until it has ended",
+            ) from None  # fmt: skip
+        yield
+    finally:
+        locks.release()
+
+
+def _compact(
+    spark: SparkSession, root: Path, target_file_bytes: int, on_progress: Progress | None
+) -> tuple[int, list[int], list[int], list[int]]:
+    """The directories that were changed, the lengths of all files before and after, and the rows of each directory."""
     stage = root / STATE_DIRECTORY / _STAGE_NAME
     _restore(root, stage)
     remove_leftovers(root)
@@ -109,13 +138,12 @@ def compact(
     merges = _plan(root, stage, target_file_bytes)
     durable.make_directories(stage)
     rows = run_tasks(spark, functools.partial(_merge, target_file_bytes), merges, on_progress)
+    _check_finished(root)  # one may have begun meanwhile
     _note(root, merges)
     for one in merges:
         _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
     copying.remove_tree(stage)
-    after = [path.stat().st_size for path in _files(root)]
-    seconds = time.monotonic() - started
-    return CompactResult(len(merges), len(before), len(after), sum(before), sum(after), sum(rows), seconds)
+    return len(merges), before, [path.stat().st_size for path in _files(root)], rows
 
 
 def _checked(root: Path, target_file_bytes: int) -> Path:
@@ -130,13 +158,17 @@ def _checked(root: Path, target_file_bytes: int) -> Path:
         raise errors.UsageError("nothing was exported to this directory", path=root)
     if (root / "_delta_log").exists():
         raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
+    _check_finished(root)
+    return root
+
+
+def _check_finished(root: Path) -> None:
     for plan in unfinished_plans(root):
         raise errors.UsageError(
             "an export to this directory is not finished, and must find its files as they are",
             path=plan.parent,
             hint=give_up_hint(plan, root),
         )
-    return root
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -294,11 +326,14 @@ def _swap(directory: Path, new: Path, planned: list[str]) -> None:
     """Let the new directory take the place of the old one, unless something has come since."""
     if sorted(os.listdir(directory)) != sorted(planned):
         return
+    old = new
     if not _exchange(directory, new):
         # Two steps where the file system knows no better; _restore does the second if this process cannot.
-        aside = new.with_name(f"{new.name}{_ASIDE}")
-        os.rename(directory, aside)
+        old = new.with_name(f"{new.name}{_ASIDE}")
+        os.rename(directory, old)
         os.rename(new, directory)
+    for name in set(os.listdir(old)).difference(planned):  # it came between the look and the change
+        os.rename(old / name, directory / name)
     durable.sync_directory(directory.parent)
 
 
