@@ -17,6 +17,7 @@ import mqstore
 import mqstore.spark
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import loading
+from mqstore.spark.telling import refusing
 from mqstore.store.engine import Engine
 from spark.support import files_below, run_here
 from store.support import findings
@@ -186,6 +187,21 @@ def test_refused(spark: SparkSession, tmp_path: Path, columns: str, complaint: s
     with pytest.raises(mqstore.MqstoreError, match=complaint):
         mqstore.spark.jobs.load(spark, frame, tmp_path / "s", config=CONFIG)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_the_table_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "100% table"
+    spark.range(4).selectExpr("'a' AS topic", "CAST(id AS string) AS body").repartition(2).write.parquet(str(table))
+    bad = max(table.glob("*.parquet"))
+    bad.write_bytes(b"no such table")
+    with pytest.raises(mqstore.StoreIOError, match="could not read a file of the table") as caught:
+        mqstore.spark.jobs.load(
+            spark, spark.read.schema("topic string, body string").parquet(str(table)), tmp_path / "out"
+        )
+    assert caught.value.path == str(bad)
+    with pytest.raises(mqstore.StoreIOError, match="could not read a file of the table"), refusing("Spark cannot read"):
+        spark.read.parquet(str(bad))
+    assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
 def test_large_bodies_are_read_one_by_one(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

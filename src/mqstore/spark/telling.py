@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
-from mqstore.errors import MqstoreError, UsageError
+from mqstore.errors import MqstoreError, StoreIOError, UsageError
+
+_UNREADABLE = re.compile(r"\[FAILED_READ_FILE[A-Z_.]*\] .*?reading file (?:file:)?(.+?)\. ")
 
 
 @contextmanager
@@ -25,19 +28,35 @@ def telling() -> Iterator[None]:
 def refusing(what: str) -> Iterator[None]:
     """Raise UsageError with the message ``what`` where Spark finds fault with a table or with a value in it.
 
-    What else may go wrong in Spark, such as a lost executor, stays as it is.
+    A file of the table that cannot be read is a StoreIOError. What else may go wrong in Spark, such as a lost executor,
+    stays as it is.
     """
     from py4j.protocol import Py4JJavaError
-    from pyspark.errors import AnalysisException, ArithmeticException, DateTimeException, NumberFormatException
+    from pyspark.errors import (
+        AnalysisException,
+        ArithmeticException,
+        DateTimeException,
+        NumberFormatException,
+        PySparkException,
+    )
 
     try:
         yield
     except (AnalysisException, ArithmeticException, DateTimeException, NumberFormatException) as error:
         raise UsageError(what, found=_reason(str(error))) from error
-    except Py4JJavaError as error:  # some faults reach Python in Java's words only
-        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+    except (Py4JJavaError, PySparkException) as error:  # some faults reach Python in Java's words only
+        text = str(error)
+        if unreadable := _UNREADABLE.search(text):
+            causes = re.findall(r"Caused by: [\w.]+: (.*)", text)
+            raise StoreIOError(
+                "Spark could not read a file of the table",
+                path=unquote(unreadable[1]),
+                found=causes[-1] if causes else None,
+                hint="look at the file and who may read it, or leave it out",
+            ) from error
+        if "[DATA_SOURCE_NOT_FOUND]" not in text:
             raise
-        raise UsageError(what, found=_reason(str(error))) from error
+        raise UsageError(what, found=_reason(text)) from error
 
 
 def _reason(text: str) -> str:
