@@ -367,6 +367,28 @@ def test_what_comes_when_directories_change_places_is_kept(
     assert len(bodies_below(output)) == 30
 
 
+@pytest.mark.parametrize("refused", ["topic=orders", "topic=orders/date=1970-01-01", "_mqstore"])
+def test_compacting_does_not_pass_over_what_it_may_not_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    (day,) = (output / "topic=orders").iterdir()
+    day.rename(day.with_name("date=1970-01-01"))
+    real = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if str(path) == str(output / refused):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", lambda path=".": [one.name for one in refuse(path)])
+    with pytest.raises(mqstore.StoreIOError, match="Permission denied") as caught:
+        compact(NO_SPARK, output)
+    assert caught.value.path == str(output / refused)
+
+
 def test_an_export_that_begins_while_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
     output = two_exports(store, tmp_path / "out")

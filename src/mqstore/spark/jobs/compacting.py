@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
 from mqstore.files.remote import RemotePath, as_path
+from mqstore.files.whole import mode_of
 from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.exporting import (
     DEFAULT_TARGET_FILE_BYTES,
@@ -134,7 +136,7 @@ def _compact(
     _restore(root, stage)
     remove_leftovers(root)
     copying.remove_tree(stage)
-    before = [path.stat().st_size for path in _files(root)]
+    before = [_size(path) for path in _files(root)]
     merges = _plan(root, stage, target_file_bytes)
     durable.make_directories(stage)
     rows = run_tasks(spark, functools.partial(_merge, target_file_bytes), merges, on_progress)
@@ -143,7 +145,7 @@ def _compact(
     for one in merges:
         _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
     copying.remove_tree(stage)
-    return len(merges), before, [path.stat().st_size for path in _files(root)], rows
+    return len(merges), before, [_size(path) for path in _files(root)], rows
 
 
 def _checked(root: Path, target_file_bytes: int) -> Path:
@@ -154,9 +156,9 @@ def _checked(root: Path, target_file_bytes: int) -> Path:
             "an object store cannot change a directory in one step", found=root.url,
             hint="export to a Delta or Iceberg table, and use its own compaction",
         )  # fmt: skip
-    if not (root / STATE_DIRECTORY).is_dir():
+    if not stat.S_ISDIR(mode_of(root / STATE_DIRECTORY)):
         raise errors.UsageError("nothing was exported to this directory", path=root)
-    if (root / "_delta_log").exists():
+    if mode_of(root / "_delta_log"):
         raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
     _check_finished(root)
     return root
@@ -172,12 +174,29 @@ def _check_finished(root: Path) -> None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """The Parquet files that readers see."""
-    for directory, names, files in os.walk(root):
+    """The Parquet files that readers see.
+
+    Raises:
+        StoreIOError: a directory could not be looked into, which is not passed over.
+    """
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # gone since it was listed
+        raise errors.from_os_error(error, "list directory", error.filename or root) from error
+
+    for directory, names, files in os.walk(root, onerror=refuse):
         names[:] = sorted(name for name in names if name[:1] not in "_.")
         yield from (
             Path(directory, name) for name in sorted(files) if name.endswith(".parquet") and name[0] not in "_."
         )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise errors.from_os_error(error, "look at file", path) from error
 
 
 def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[_Merge]:
@@ -187,7 +206,7 @@ def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[_Merge]:
             by_directory.setdefault(path.parent, []).append(path)
     merges = []
     for directory, paths in by_directory.items():
-        small = [path.name for path in paths if path.stat().st_size < target_file_bytes / 2]
+        small = [path.name for path in paths if _size(path) < target_file_bytes / 2]
         if len(small) > 1:
             large = [path.name for path in paths if path.name not in small]
             merges.append(_Merge(str(directory), small, large, str(stage / directory.relative_to(root))))

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mqstore import errors
 from mqstore.files.remote import as_path
+from mqstore.files.whole import mode_of
 from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.option_values import check_job_id
@@ -154,7 +156,7 @@ def export(
     parts = _parts(job)
     job = _named(job, job_id, parts)
     remove_leftovers(as_path(job.output))
-    if job.manifest.exists():
+    if mode_of(job.manifest):
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done
         return done
@@ -173,7 +175,8 @@ def export(
 
 def _place(output: str | os.PathLike[str]) -> str:
     where = as_path(output).absolute()
-    if where.exists() and not where.is_dir():
+    mode = mode_of(where)
+    if mode and not stat.S_ISDIR(mode):
         raise errors.UsageError("the output is no directory", path=where)
     return str(where)
 
@@ -264,13 +267,13 @@ def unfinished_plans(output: Path) -> list[Path]:
     """The plans of the exports to ``output`` that were begun and not finished."""
     state = output / STATE_DIRECTORY
     names = {plan: plan.parent.name.removesuffix(".partial") for plan in _plans(output)}
-    return [plan for plan, name in names.items() if not (state / f"{name}.json").exists()]
+    return [plan for plan, name in names.items() if not mode_of(state / f"{name}.json")]
 
 
 def _plans(output: Path) -> list[Path]:
     state = output / STATE_DIRECTORY
     plans = [state / name / _PLAN_NAME for name in outputs.names(state) if name.endswith(".partial")]
-    return [plan for plan in plans if plan.exists()]
+    return [plan for plan in plans if mode_of(plan)]
 
 
 def remove_leftovers(output: Path) -> None:
@@ -282,9 +285,9 @@ def remove_leftovers(output: Path) -> None:
     outputs.remove_temporaries(state)
     for name in outputs.names(state):
         stage = state / name
-        if not name.endswith(".partial") or (stage / _PLAN_NAME).exists():
+        if not name.endswith(".partial") or mode_of(stage / _PLAN_NAME):
             continue
-        if (state / f"{name.removesuffix('.partial')}.json").exists():
+        if mode_of(state / f"{name.removesuffix('.partial')}.json"):
             outputs.remove_tree(stage)
         else:
             outputs.remove_if_empty(stage)
@@ -321,7 +324,7 @@ def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
     note = job.stage / _PLAN_NAME
     asked = _json(dataclasses.asdict(job))
-    if not note.exists():
+    if not mode_of(note):
         outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
         return parts
     from mqstore.spark.planning import from_plain
@@ -362,7 +365,7 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
 
     number, part = item
     done = job.stage / f"{number:06d}.json"
-    if not done.exists():
+    if not mode_of(done):
         attempt = job.stage / f"{number:06d}-{uuid.uuid4().hex}"
         needed = list(dict.fromkeys([*job.columns, "topic", "storeTimestamp"]))
         try:
