@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import mqstore
 from mqstore import Message, NotWritableError, StoreIOError
 from mqstore.files import durable
 from mqstore.files.write_buffer import BufferPool
+from mqstore.store.log_reader import LogReader
 from store.support import bodies, body_of, findings, open_small
 
 LATE = 3_600_000
@@ -237,6 +239,29 @@ def test_a_file_made_ahead_is_left_by_a_crash_and_found(tmp_path: Path) -> None:
     with open_small(tmp_path / "s", warm_maped_file_enable=True) as store:
         put(store, 5, 100)
     assert bodies(tmp_path / "s") == [body_of(number) for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda log, end: [chunk.columns.position for chunk in log.scan()],
+        lambda log, end: log._end_from(0),
+        lambda log, end: log.is_damaged_at(end),
+        lambda log, end: log.record_behind(end),
+        lambda log, end: list(log.blanks()),
+    ],
+)
+def test_a_file_made_ahead_goes_beside_a_reader_that_has_listed_it(
+    tmp_path: Path, look: Callable[[LogReader, int], object]
+) -> None:
+    with open_small(tmp_path / "s", warm_maped_file_enable=True) as store:
+        put(store, 0, 5)
+        end = store.log_end
+        wait_for_files(tmp_path / "s", 2)
+        log = LogReader([tmp_path / "s" / "commitlog"])
+    assert len(log.inventory.entries) == 2
+    assert log_names(tmp_path / "s") == [0]
+    assert look(log, end) == look(LogReader([tmp_path / "s" / "commitlog"]), end)
 
 
 def test_a_file_that_cannot_be_made_ahead_is_made_when_it_is_needed(

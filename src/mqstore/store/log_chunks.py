@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqstore import errors
-from mqstore.kernels.api import LogColumns
+from mqstore.kernels.api import LogColumns, Stop
 from mqstore.layout.record import Damage, Record, decode_record
 
 
@@ -67,3 +68,12 @@ Reporter = Callable[["LogDamage"], bool]
 def stop_at_damage(damage: LogDamage) -> bool:
     """A :data:`Reporter` that ends the scan in front of the first damage."""
     return False
+
+
+def starting_before(columns: LogColumns, limit: int) -> LogColumns:
+    """Leave out the records that start at or after buffer position ``limit``."""
+    count = bisect_left(columns.position, limit, 0, columns.count)
+    if count == columns.count:
+        return columns
+    stopped_at = columns.position[count]
+    return LogColumns(columns.arena, columns.capacity, count, columns.physical_offset, stopped_at, Stop.FULL)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,11 @@ from mqstore.files.inventory import FileEntry, Inventory, take_inventory
 from mqstore.files.pool import FilePool
 from mqstore.files.remote import RemotePath
 from mqstore.files.whole import mode_of
-from mqstore.kernels.api import LogColumns, Stop
+from mqstore.kernels.api import Stop
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Blank, Damage, Record, decode_record
-from mqstore.store.log_chunks import Chunk, LogDamage, Reporter, stop_at_damage
+from mqstore.store.log_chunks import Chunk, LogDamage, Reporter, starting_before, stop_at_damage
 
 __all__ = ["CHUNK_BYTES", "Chunk", "LogDamage", "LogReader", "Reporter", "stop_at_damage"]
 
@@ -335,7 +334,19 @@ class LogReader:
 
     def read_file(self, entry: FileEntry, physical_offset: int, size_bytes: int) -> bytes:
         """Up to ``size_bytes`` bytes of file ``entry`` from ``physical_offset`` on, never past the file's end."""
-        return self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
+        try:
+            return self._pool.read(entry.path, physical_offset - entry.start, size_bytes)
+        except errors.StoreIOError:
+            if physical_offset != entry.start or not self.is_unmade(entry):
+                raise
+            return b""
+
+    def is_unmade(self, entry: FileEntry) -> bool:
+        """Whether the last file is gone: a writer that was closed had made it ahead and not used it."""
+        if mode_of(entry.path):
+            return False
+        self.refresh()
+        return self._inventory.end <= entry.start
 
     def is_unwritten_behind(self, entry: FileEntry, physical_offset: int) -> bool:
         """Whether no record lies behind ``physical_offset``, where zeros are, in file ``entry`` and those behind it.
@@ -366,7 +377,7 @@ class LogReader:
         """
         for entry in self._inventory.entries:
             start, end = max(physical_offset, entry.start), entry.start + entry.length
-            if start >= end or isinstance(entry.path, RemotePath):
+            if start >= end or isinstance(entry.path, RemotePath) or not mode_of(entry.path):
                 continue
             with self._pool.descriptor(entry.path) as fd:
                 parts = durable.data_parts(fd, start - entry.start, entry.length, entry.path)
@@ -433,7 +444,10 @@ class _FileScan:
             with errors.naming_the_limit("read the log", self._entry.path):
                 buffer = self._reader.read_file(self._entry, base, size_bytes)
                 columns = kernels.scan(buffer, 0, len(buffer), base, check_crc=self._options.check_crc)
-            columns = _starting_before(columns, self._limit - base)
+            if not buffer and self._reader.is_unmade(self._entry):
+                self.stopped = True
+                return
+            columns = starting_before(columns, self._limit - base)
             if columns.count:
                 self.position = base + columns.next_position
                 yield Chunk(buffer, base, columns)
@@ -480,12 +494,3 @@ class _FileScan:
 def _hole(behind: FileEntry, position: int, size_bytes: int) -> LogDamage:
     """The damage that a missing file is, of which no more than the file behind the hole is known."""
     return LogDamage(behind.path.parent / f"{position - position % (size_bytes or 1):020d}", position, Damage.SHORT)
-
-
-def _starting_before(columns: LogColumns, limit: int) -> LogColumns:
-    """Leave out the records that start at or after buffer position ``limit``."""
-    count = bisect_left(columns.position, limit, 0, columns.count)
-    if count == columns.count:
-        return columns
-    stopped_at = columns.position[count]
-    return LogColumns(columns.arena, columns.capacity, count, columns.physical_offset, stopped_at, Stop.FULL)
