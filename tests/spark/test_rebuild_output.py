@@ -19,7 +19,7 @@ from mqstore.files import copying
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
-from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy
+from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy, copy_whole
 from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.jobs.queue_files import Kinds, SplitUnits, runs_of
 from mqstore.spark.splits import Split
@@ -198,6 +198,30 @@ def test_each_byte_is_copied_once_and_the_last_file_as_a_whole(log_of_files: Pat
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 10 << 20
     assert all(one[1] == two[0] for one, two in itertools.pairwise(ranges))
+
+
+@pytest.mark.parametrize("late", ["at its begin", "at its end"])
+def test_an_attempt_that_comes_late_replaces_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    (tmp_path / "source").write_bytes(b"the log")
+    file = FileCopy(tmp_path / "source", tmp_path / "target", 0, 1 << 20)
+    scratch, real = tmp_path / "scratch", copying.copy_file
+    scratch.mkdir()
+
+    def copy(source: Path, target: Path) -> None:
+        real(source, target)
+        file.target.write_bytes(b"the log, which has gone on")
+
+    if late == "at its end":
+        monkeypatch.setattr(copying, "copy_file", copy)
+    else:
+        copy_whole(scratch, file)
+        assert file.target.read_bytes() == b"the log"
+        file.target.write_bytes(b"the log, which has gone on")
+    copy_whole(scratch, file)
+    assert file.target.read_bytes() == b"the log, which has gone on"
+    assert not list(scratch.iterdir())
 
 
 def test_a_log_that_cannot_be_copied(log_of_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

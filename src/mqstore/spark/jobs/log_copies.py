@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mqstore.files import copying, durable
+from mqstore.files.whole import mode_of
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef
@@ -102,10 +103,18 @@ def do_part(build: Callable[[Split], SplitUnits], scratch: Path, part: Part) -> 
 
 
 def copy_whole(scratch: Path, file: FileCopy) -> SplitUnits:
-    """Runs in a task: copy a file under a name of the attempt's own first, so that running twice does no harm."""
+    """Runs in a task: copy a file under a name of the attempt's own first, so that running twice does no harm.
+
+    The first attempt to be done counts: when a later one is, the copy may be in use.
+    """
+    if mode_of(file.target):
+        return SplitUnits()
     own = scratch / f"{file.target.name}-{uuid.uuid4().hex}"
     copying.copy_file(file.source, own)
     if file.end is not None and file.end < file.start + file.size_bytes:
         cut_file(own, file.size_bytes, file.start, file.end)
-    durable.rename(own, file.target)
+    if mode_of(file.target):
+        durable.remove_file(own)
+    else:
+        durable.rename(own, file.target)
     return SplitUnits()
