@@ -61,6 +61,16 @@ def expected_messages(golden: Path, name: str, broker_name: str = "store") -> li
     return rows
 
 
+def flip_a_body(store: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Change a bit of the first longer body among ``rows``, those of a store's first log file; the row."""
+    bad = next(row for row in rows if len(row["body"]) > 20)
+    log = store / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
+    log.write_bytes(data)
+    return bad
+
+
 def rows_of(table: Any) -> list[dict[str, Any]]:
     """The rows of an Arrow table of messages, in log order, maps as dicts."""
     rows = table.to_pylist()

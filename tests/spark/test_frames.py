@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'")
 import mqstore.spark
 from mqstore.errors import NotAStoreError, UsageError
 from mqstore.spark.source import VIEWS, RocketmqSource
-from spark.support import ANSWERED, expected_messages, rows_of
+from spark.support import ANSWERED, expected_messages, flip_a_body, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,11 +102,7 @@ def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path
 def test_damage_is_told_as_by_the_source(spark: SparkSession, golden: Path, tmp_path: Path) -> None:
     shutil.copytree(golden / "basic" / "store", tmp_path / "store")
     expected = expected_messages(golden, "basic")
-    bad = next(row for row in expected if len(row["body"]) > 20)
-    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
-    data = bytearray(log.read_bytes())
-    data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
-    log.write_bytes(data)
+    bad = flip_a_body(tmp_path / "store", expected)
     with pytest.raises(
         Exception, match=rf"hint: onCorruptRecord=skip .* offset {bad['physicalOffset']}; found BODY_CRC"
     ):

@@ -19,7 +19,7 @@ import mqstore
 import mqstore.spark
 from mqstore import Message
 from mqstore.spark.source import VIEWS, PushingReader, RocketmqSource
-from spark.support import ANSWERED, expected_messages, rows_of
+from spark.support import ANSWERED, expected_messages, flip_a_body, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,11 +49,7 @@ def test_why_a_kept_record_is_corrupt(
 ) -> None:
     shutil.copytree(golden / "basic" / "store", tmp_path / "store")
     expected = expected_messages(golden, "basic")
-    bad = next(row for row in expected if len(row["body"]) > 20)
-    log = tmp_path / "store" / "commitlog" / f"{0:020d}"
-    data = bytearray(log.read_bytes())
-    data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
-    log.write_bytes(data)
+    bad = flip_a_body(tmp_path / "store", expected)
     frame = source(tmp_path / "store", onCorruptRecord="keep")
     assert frame.columns == [*RocketmqSource({"path": "x"}).schema().fieldNames(), "corruptReason"]
     rows = frame.where("corruptReason IS NOT NULL").select("physicalOffset", "corruptReason").collect()
