@@ -25,7 +25,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +47,7 @@ _NOISE_BYTES = 16 << 20
 _STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
 WORKER_MODULE = b"pyspark.daemon"
-SAMPLE_S = 0.02
+RESET_PEAK = "5"  # see proc_pid_clear_refs(5)
 ALL_CORES = os.sched_getaffinity(0)
 MODULES: Any = (auditing, exporting, rebuilding)
 
@@ -72,29 +71,37 @@ class Row:
 
 
 class WorkerMemory:
-    """Watches the resident memory of Spark's Python workers, which are children of this process's Java."""
+    """The largest resident memory of Spark's Python workers while the block runs, by the system's own count.
+
+    Looking again and again meanwhile would take time from work that keeps all cores busy, and none from other work.
+    """
 
     def __init__(self) -> None:
         self.peak_bytes = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> WorkerMemory:
-        self._thread.start()
+        for worker in _workers():
+            with contextlib.suppress(OSError):
+                (worker / "clear_refs").write_text(RESET_PEAK)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        for worker in _workers():
+            with contextlib.suppress(OSError, StopIteration):
+                lines = (worker / "status").read_text().splitlines()
+                peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+                self.peak_bytes = max(self.peak_bytes, peak_kib << 10)
 
-    def _watch(self) -> None:
-        while not self._over.wait(SAMPLE_S):
-            for status in Path("/proc").glob("[0-9]*/statm"):
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    words = (status.parent / "cmdline").read_bytes()
-                    if WORKER_MARK in words or WORKER_MODULE in words:
-                        resident = int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                        self.peak_bytes = max(self.peak_bytes, resident)
+
+def _workers() -> list[Path]:
+    """Where the system tells of each Python worker: they and what starts them have a name of pyspark's."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if WORKER_MARK in words or WORKER_MODULE in words:
+                found.append(process)
+    return found
 
 
 def make_store(path: Path, messages: int, body_bytes: int) -> None:

@@ -11,13 +11,16 @@ from mqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSourceReader, InputPartition
+    from pyspark.sql.datasource import DataSourceReader
 
 _NOT_HERE: Final = {
     "path": "name the stores in source",
     "paths": "name the stores in source",
     "pushfilters": "Spark hands no filters to it; choose rows by the other options",
 }
+
+_MAY_BE_NULL: Final = ("tags", "corruptReason")
+"""The only columns of messages of which Spark must ask, value by value, whether one is there."""
 
 
 def read(
@@ -30,7 +33,9 @@ def read(
     """The rows of ``spark.read.format("rocketmq")``, sooner where all columns are read.
 
     Spark copies every row of a data source in Python once more before a query gets it. These rows come to it as those
-    of a function over Arrow do, which are not copied. The read is planned here and now, by this process.
+    of a function over Arrow do, which are not copied. The columns that a message always has are declared so, and the
+    last tasks share what is left of the log, so that cores end together. The read is planned here and now, by this
+    process.
 
     Args:
         spark: the session; its workers must see ``source`` under the same path as this process.
@@ -42,6 +47,11 @@ def read(
         UsageError: an option or a column that there is not, or that makes no sense here.
         MqstoreError: what planning the read raises.
     """
+    from pyspark.sql.types import StructField, StructType
+
+    from mqstore.spark.jobs.tasks import cores
+    from mqstore.spark.options import ReadOptions
+    from mqstore.spark.planning import levelled
     from mqstore.spark.source import RocketmqSource
 
     given = dict(options or {})
@@ -56,18 +66,25 @@ def read(
     rocketmq = RocketmqSource(asked)
     schema = rocketmq.schema()
     reader = rocketmq.reader(schema)
-    parts = reader.partitions()
+    parts = [one.value for one in reader.partitions()]
+    parsed = ReadOptions.parse(given)
+    if parsed.view == "messages":
+        schema = StructType([StructField(one.name, one.dataType, one.name in _MAY_BE_NULL) for one in schema])
+        if parsed.max_partitions is None:
+            parts = levelled(parts, cores(spark) or 1)  # a source in Python is not told how many there are
     return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(_Tasks(reader, parts), schema)
 
 
 class _Tasks:
     """Reads the parts whose numbers a task is given. It is pickled into every task."""
 
-    def __init__(self, reader: DataSourceReader, parts: Sequence[InputPartition]) -> None:
+    def __init__(self, reader: DataSourceReader, parts: Sequence[Any]) -> None:
         self._reader = reader
         self._parts = parts
 
     def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
+        from pyspark.sql.datasource import InputPartition
+
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._reader.read(self._parts[number])
+                yield from self._reader.read(InputPartition(self._parts[number]))
