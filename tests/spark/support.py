@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mqstore
+from mqstore import Message
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import find_stores
@@ -69,6 +70,15 @@ def flip_a_body(store: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     data[data.index(bad["body"], bad["physicalOffset"])] ^= 1
     log.write_bytes(data)
     return bad
+
+
+def fill(path: Path, bodies: list[bytes]) -> Path:
+    """A store with these bodies in one queue."""
+    with mqstore.open(path) as store:
+        store.put_batch(
+            [Message("orders", body, tags="a", keys=[f"k-{n}"], queue_id=0) for n, body in enumerate(bodies)]
+        )
+    return path
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:

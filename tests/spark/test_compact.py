@@ -1,0 +1,214 @@
+"""How the files of exports are merged: what goes where, what is kept out meanwhile, and what is never lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import mqstore
+from mqstore import Message
+from mqstore.spark.jobs import compact, compacting, export, exporting, outputs, parquet
+from spark.support import fill, run_here
+
+NO_SPARK: Any = None
+COLUMNS = ["physicalOffset", "body"]
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (exporting, compacting):
+        monkeypatch.setattr(module, "run_tasks", run_here)
+
+
+def rows_by_manifest(output: Path, job_id: str) -> list[int]:
+    """Physical offsets in the files that a job's manifest names, or in those that hold their rows now."""
+    merged = json.loads((output / "_mqstore" / "compacted" / "files.json").read_bytes())["merged"]
+    wanted = [one["path"] for one in json.loads((output / "_mqstore" / f"{job_id}.json").read_bytes())["files"]]
+    found: set[str] = set()
+    while wanted:
+        path = wanted.pop()
+        if (output / path).exists():
+            found.add(path)
+        else:
+            wanted += merged[path]
+    tables = [pq.ParquetFile(output / path).read(["physicalOffset"]) for path in sorted(found)]
+    return sorted(pa.concat_tables(tables)["physicalOffset"].to_pylist())
+
+
+def only_once(real: Callable[..., None]) -> Callable[..., None]:
+    """``real`` for the first call; the second is where the process is interrupted."""
+    calls = itertools.count()
+
+    def call(*arguments: Any) -> None:
+        if next(calls):
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_where_the_rows_of_merged_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+    places = []
+    real = compacting._swap
+    for job_id in ("first", "second", "third"):
+        with mqstore.open(tmp_path / job_id) as store:
+            for number in range(20):
+                put = store.put(Message(("orders", "returns")[number % 2], bytes(number), queue_id=0))
+                places += [put.physical_offset] * (job_id == "first")
+        export(NO_SPARK, tmp_path / job_id, tmp_path / "out", job_id=job_id)
+        if job_id == "first":
+            continue
+        if killed:
+            monkeypatch.setattr(compacting, "_swap", only_once(real))
+            with pytest.raises(KeyboardInterrupt):
+                compact(NO_SPARK, tmp_path / "out")
+            monkeypatch.setattr(compacting, "_swap", real)
+            assert set(places) <= set(rows_by_manifest(tmp_path / "out", "first"))
+        compact(NO_SPARK, tmp_path / "out")
+        assert set(places) <= set(rows_by_manifest(tmp_path / "out", "first"))
+    assert len(rows_by_manifest(tmp_path / "out", "first")) == 60
+    assert export(NO_SPARK, tmp_path / "first", tmp_path / "out", job_id="first").replayed
+
+
+def two_exports(store: Path, output: Path, **settings: Any) -> Path:
+    for number, (begin, end) in enumerate(((0, 10), (10, 20))):
+        ends = [json.dumps({"orders": {"0": offset}}) for offset in (begin, end)]
+        options = dict(zip(("startingOffsets", "endingOffsets"), ends, strict=True))
+        export(NO_SPARK, store, output, job_id=f"part-{number}", options=options, **settings)
+    return output
+
+
+def test_compacting_waits_for_an_export_that_was_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has published some of its files: merged, they would be missed when it goes on, or be there twice."""
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    moves, move = itertools.count(), outputs.move
+
+    def dies(path: Path, target: Path) -> None:
+        if next(moves) == 2:
+            raise KeyboardInterrupt
+        move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "move", dies)
+        patch.setattr(parquet, "_PENDING_BYTES", 1)
+        with pytest.raises(KeyboardInterrupt):
+            export(NO_SPARK, store, output, job_id="third", target_file_bytes=1, options={"splitBytes": "1000"})
+    (output / "_mqstore" / "part-0.partial").mkdir()
+    (output / "_mqstore" / "part-0.partial" / "plan.json").touch()  # killed when all was done
+    before = sorted(output.rglob("*"))
+    with pytest.raises(mqstore.UsageError, match="not finished") as caught:
+        compact(NO_SPARK, output)
+    assert "third" in str(caught.value)
+    assert sorted(output.rglob("*")) == before
+    export(NO_SPARK, store, output, job_id="third", target_file_bytes=1, options={"splitBytes": "1000"})
+    assert compact(NO_SPARK, output).files_after == 1
+    found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
+    assert sorted(found["body"].to_pylist()) == sorted([b"%d" % number for number in range(20)] * 2)
+
+
+def bodies_below(output: Path) -> list[bytes]:
+    found = ds.dataset(output, partitioning="hive", exclude_invalid_files=False).to_table()
+    return sorted(found["body"].to_pylist())
+
+
+def test_two_compactions_of_one_output_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One would remove the new directories of the other, or put half of them in place."""
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    refused = []
+
+    def run_beside(*arguments: Any) -> list[Any]:
+        found = run_here(*arguments)
+        with pytest.raises(mqstore.StoreLockedError, match="another compaction") as caught:
+            compact(NO_SPARK, output)
+        refused.append(caught.value.path)
+        return found
+
+    monkeypatch.setattr(compacting, "run_tasks", run_beside)
+    assert compact(NO_SPARK, output).files_after == 1
+    assert refused == [str(output)]
+    assert len(bodies_below(output)) == 20
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_what_comes_when_directories_change_places_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_step: bool
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    real = compacting._exchange
+
+    def exchange(one: Path, other: Path) -> bool:
+        pq.write_table(pq.read_table(min(one.glob("*.parquet"))), one / "late.parquet")
+        return in_one_step and real(one, other)
+
+    monkeypatch.setattr(compacting, "_exchange", exchange)
+    compact(NO_SPARK, output)
+    assert len(bodies_below(output)) == 30
+
+
+@pytest.mark.parametrize("refused", ["topic=orders", "topic=orders/date=1970-01-01", "_mqstore"])
+def test_compacting_does_not_pass_over_what_it_may_not_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    (day,) = (output / "topic=orders").iterdir()
+    day.rename(day.with_name("date=1970-01-01"))
+    real = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if str(path) == str(output / refused):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", lambda path=".": [one.name for one in refuse(path)])
+    with pytest.raises(mqstore.StoreIOError, match="Permission denied") as caught:
+        compact(NO_SPARK, output)
+    assert caught.value.path == str(output / refused)
+
+
+def test_an_export_that_begins_while_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+
+    def begin_another(*arguments: Any) -> list[Any]:
+        (output / "_mqstore" / "third.partial").mkdir()
+        (output / "_mqstore" / "third.partial" / "plan.json").touch()
+        return run_here(*arguments)
+
+    monkeypatch.setattr(compacting, "run_tasks", begin_another)
+    with pytest.raises(mqstore.UsageError, match="not finished"):
+        compact(NO_SPARK, output)
+    assert len(list(output.glob("topic=*/*/*.parquet"))) == 2
+    shutil.rmtree(output / "_mqstore" / "third.partial")
+    monkeypatch.setattr(compacting, "run_tasks", run_here)
+    assert compact(NO_SPARK, output).files_after == 1
+    assert len(bodies_below(output)) == 20
+
+
+@pytest.mark.parametrize("compression", exporting.CODECS)
+def test_files_of_every_codec_are_compacted(tmp_path: Path, compression: str) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out", compression=compression)
+    assert compact(NO_SPARK, output).files_after == 1
+    (file,) = output.glob("topic=*/date=*/*.parquet")
+    said = {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+    assert pq.read_metadata(file).row_group(0).column(0).compression == said
