@@ -92,6 +92,7 @@ def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path
     with pytest.raises(UsageError, match="does not take"):
         mqstore.spark.read(spark, store, options={"columns": "topic"}, columns=["body"])
     assert mqstore.spark.read(spark, store, options={"columns": "body,topic"}).columns == ["body", "topic"]
+    assert mqstore.spark.read(spark, store, columns="body, topic").columns == ["body", "topic"]
     for columns in (["topics"], [], ["topic", "topic"]):
         with pytest.raises(UsageError):
             mqstore.spark.read(spark, store, columns=columns)

@@ -28,7 +28,7 @@ def read(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     options: Mapping[str, object] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows of ``spark.read.format("rocketmq")``, sooner where all columns are read.
 
@@ -41,7 +41,7 @@ def read(
         spark: the session; its workers must see ``source`` under the same path as this process.
         source: a store, a glob, or several.
         options: options of the source ``rocketmq``, but for ``path`` and ``pushFilters``.
-        columns: the columns, in the order wanted; None is all.
+        columns: the columns, in the order wanted, also as "topic,body"; None is all.
 
     Raises:
         UsageError: an option or a column that there is not, or that makes no sense here.
@@ -61,7 +61,7 @@ def read(
     sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     given["paths"] = json.dumps([os.fspath(path) for path in sources])
     if columns is not None:
-        given["columns"] = ",".join(columns)
+        given["columns"] = columns if isinstance(columns, str) else ",".join(columns)
     asked: Any = given  # numbers and truth values are taken, too
     rocketmq = RocketmqSource(asked)
     schema = rocketmq.schema()
