@@ -146,13 +146,21 @@ def test_any_log_gives_the_same_files(native: Any, pure: Any, log: bytes, slots:
 
 def file_taken(kernels: Any, keys: bytes, slots: int, entries: int) -> list[bytes]:
     """Index files of these keys, a new one whenever the last is full."""
-    files, first = [bytearray(layout.file_size(slots, entries))], 0
-    while (first := kernels.index_put_keys(files[-1], slots, entries, keys, first)) < len(keys) // INDEX_KEY.size:
-        full = layout.decode_header(files[-1])
-        files.append(bytearray(layout.file_size(slots, entries)))
+    files, begin, size = [], IndexHeader(), INDEX_KEY.size
+    while keys or not files:
+        file = bytearray(layout.file_size(slots, entries))
+        head = bytearray(layout.entry_position(0, slots))
+        INDEX_HEADER.pack_into(head, 0, *begin)
+        fitting, keys = keys[: (entries - 1) * size], keys[(entries - 1) * size :]
+        half = len(fitting) // size // 2 * size
+        filed = [kernels.index_entries(head, slots, part) for part in (fitting[:half], fitting[half:])]
+        file[: len(head)] = head
+        position = layout.entry_position(1, slots)
+        file[position : position + len(fitting)] = b"".join(filed)
+        files.append(bytes(file))
+        full = layout.decode_header(file)
         begin = IndexHeader(*[full.end_timestamp_ms] * 2, *[full.end_physical_offset] * 2)
-        INDEX_HEADER.pack_into(files[-1], 0, *begin)
-    return [bytes(file) for file in files]
+    return files
 
 
 @settings(max_examples=150)
@@ -184,39 +192,46 @@ def test_keys_are_in_the_order_in_which_they_are_filed(kernels: Any) -> None:
     assert len(kernels.index_keys(log, columns, 0, 200)) == 400 * INDEX_KEY.size
 
 
-def test_full_files_tell_which_key_is_next(kernels: Any) -> None:
-    keys = b"".join(INDEX_KEY.pack(number, number, 1000 * number) for number in range(5))
-    file = bytearray(layout.file_size(5, 4))
-    assert kernels.index_put_keys(file, 5, 4, keys[:40], 1) == 2
-    assert kernels.index_put_keys(file, 5, 4, keys, 5) == 5
-    assert layout.decode_header(file).index_count == 2
-    assert kernels.index_put_keys(file, 5, 4, keys, 1) == 3
-    full = bytes(file)
-    for first in range(5):
-        assert kernels.index_put_keys(file, 5, 4, keys, first) == first
-    assert file == full
-    assert [layout.decode_entry(file, number, 5).key_hash for number in (1, 2, 3)] == [1, 1, 2]
+def test_entries_lead_on_to_those_before(kernels: Any) -> None:
+    keys = b"".join(INDEX_KEY.pack(number % 3, number, 1000 * number) for number in range(5))
+    head = bytearray(layout.entry_position(0, 2))
+    entries = kernels.index_entries(head, 2, keys[:40]) + kernels.index_entries(head, 2, keys[40:])
+    assert kernels.index_entries(head, 2, b"") == b""
+    assert [entry[3] for entry in INDEX_ENTRY.iter_unpack(entries)] == [0, 0, 1, 3, 2]
+    assert [layout.decode_slot(head, slot, 2) for slot in range(2)] == [4, 5]
+    assert layout.decode_header(head) == IndexHeader(0, 4000, 0, 4, 2, 6)
 
 
 def test_what_are_no_keys_is_refused(kernels: Any) -> None:
-    file = bytearray(layout.file_size(5, 10))
+    head = bytearray(layout.entry_position(0, 5))
     keys = INDEX_KEY.pack(7, 1, 1) * 2
-    for wrong, first in ((keys[1:], 0), (keys + b"x", 0), (keys, -1), (keys, 3), (b"", 1), (keys, 2**62)):
+    for wrong in (keys[1:], keys + b"x"):
         with pytest.raises(UsageError, match="no such keys"):
-            kernels.index_put_keys(file, 5, 10, wrong, first)
+            kernels.index_entries(head, 5, wrong)
     with pytest.raises(UsageError, match="negative"):
-        kernels.index_put_keys(file, 5, 10, keys + INDEX_KEY.pack(-1, 1, 1), 0)
-    for slots, entries in ((5, 11), (0, 10), (-1, 5), (2**31, 2), (6, 10), (5, 1), (5, -1)):
-        with pytest.raises(UsageError):
-            kernels.index_put_keys(file, slots, entries, keys, 0)
-    assert file == bytes(len(file))
+        kernels.index_entries(head, 5, keys + INDEX_KEY.pack(-1, 1, 1))
+    for slots in (6, 0, -1, 2**31):
+        with pytest.raises(UsageError, match="smaller than its dimensions"):
+            kernels.index_entries(head, slots, keys)
+    assert head == bytes(len(head))
     with pytest.raises((BufferError, TypeError)):
-        kernels.index_put_keys(bytes(len(file)), 5, 10, keys, 0)
-    for count in (2**31 - 1, 11, 10, -(2**31), 0):
-        file = bytearray(layout.file_size(1, 10))
-        file[36:40] = count.to_bytes(4, "big", signed=True)
-        file[40:44] = (2**31 - 2).to_bytes(4, "big")
-        assert kernels.index_put_keys(file, 1, 10, keys, 0) == (2 if count <= 0 else 0)
+        kernels.index_entries(bytes(len(head)), 5, keys)
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 2**31 - 2, 2**31 - 3, -(2**31), 0])
+def test_no_file_is_filled_beyond_what_its_header_can_count(kernels: Any, count: int) -> None:
+    keys = INDEX_KEY.pack(7, 1, 1) * 2
+    head = bytearray(layout.entry_position(0, 1))
+    head[36:44] = count.to_bytes(4, "big", signed=True) + (2**31 - 2).to_bytes(4, "big")
+    before = bytes(head)
+    if count > 2**31 - 3:
+        with pytest.raises(UsageError, match="no index file takes so many keys"):
+            kernels.index_entries(head, 1, keys)
+        assert head == before
+        return
+    entries = list(INDEX_ENTRY.iter_unpack(kernels.index_entries(head, 1, keys)))
+    assert [entry[3] for entry in entries] == [0, max(count, 1)]
+    assert layout.decode_header(head).index_count == max(count, 1) + 2
 
 
 def test_rows_of_another_buffer_have_no_keys_to_take(kernels: Any) -> None:

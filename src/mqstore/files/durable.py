@@ -149,7 +149,7 @@ def reserve(fd: int, start: int, end: int, path: str | os.PathLike[str]) -> None
         raise errors.from_os_error(error, "reserve space", path) from error
 
 
-def write_at(fd: int, data: bytes | memoryview, position: int, path: str | os.PathLike[str]) -> None:
+def write_at(fd: int, data: bytes | bytearray | memoryview, position: int, path: str | os.PathLike[str]) -> None:
     """Write all of ``data`` at ``position``, however many calls the operating system needs for it."""
     view = memoryview(data)
     try:

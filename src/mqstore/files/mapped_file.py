@@ -102,19 +102,6 @@ class MappedFile:
         with contextlib.suppress(errors.DiskFullError):
             self.reserve(end)
 
-    def let_go(self, begin: int, end: int) -> None:
-        """Take the pages that lie in [begin, end) out of this process's memory, which need not hold all that it wrote.
-
-        They stay in the page cache and come back when they are touched.
-        """
-        first, behind = -(-begin // _PAGE_BYTES) * _PAGE_BYTES, end // _PAGE_BYTES * _PAGE_BYTES
-        if first < behind:
-            self.buffer.madvise(mmap.MADV_DONTNEED, first, behind - first)
-
-    def begin_sync(self, begin: int, end: int) -> None:
-        """Let the device begin with bytes [begin, end), so that :meth:`sync` has less to wait for."""
-        durable.begin_sync(self._fd, begin, end - begin)
-
     def sync(self) -> None:
         """Force everything written so far to the device."""
         durable.sync_file(self._fd, self.path)

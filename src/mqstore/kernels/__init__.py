@@ -93,10 +93,10 @@ crc32c = _chosen.crc32c
 find_property = _chosen.find_property
 gather = _chosen.gather
 host_text = _chosen.host_text
+index_entries = _chosen.index_entries
 index_find = _chosen.index_find
 index_keys = _chosen.index_keys
 index_put = _chosen.index_put
-index_put_keys = _chosen.index_put_keys
 index_slots = _chosen.index_slots
 kafka_batch_records = _chosen.kafka_batch_records
 kafka_batches = _chosen.kafka_batches
@@ -154,10 +154,10 @@ __all__ = [
     "find_property",
     "gather",
     "host_text",
+    "index_entries",
     "index_find",
     "index_keys",
     "index_put",
-    "index_put_keys",
     "index_slots",
     "kafka_batch_records",
     "kafka_batches",

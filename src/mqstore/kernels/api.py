@@ -306,16 +306,14 @@ class Kernels(KafkaKernels, StoreKernels, Protocol):
         them.
         """
 
-    def index_put_keys(self, index_buffer: Any, hash_slots: int, max_entries: int, keys: Buffer, first: int) -> int:
-        """File keys that :meth:`index_keys` gave in an index file, as :meth:`index_put` would have filed them.
+    def index_entries(self, head: Any, hash_slots: int, keys: Buffer) -> bytes:
+        """The entries that keys get in an index file, for keys that :meth:`index_keys` gave: as :meth:`index_put` files
+        them. They belong behind the entries that the header counts; how many a file takes is the caller's to know.
 
         Args:
-            index_buffer: the whole index file, writable.
-            hash_slots, max_entries: its dimensions.
+            head: header and slots of the file, writable, which are brought up to date; entries are not looked at.
+            hash_slots: how many slots the file has.
             keys: one :data:`INDEX_KEY` behind the other.
-            first: the number of the key to begin with.
-
-        Returns how many of ``keys`` are filed now: the number of the first that found the file full, or that of all.
         """
 
     def index_slots(

@@ -10,6 +10,8 @@ or is back already: so readers know which is which (``queue_states``). A directo
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from mqstore.files import copying, durable
 from mqstore.files.whole import mode_of
 from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
@@ -72,5 +74,7 @@ def call_complete(paths: StorePaths) -> None:
 def drop_aside(paths: StorePaths) -> None:
     """Remove what lies aside, and what tasks have left: queues and index are complete, and noted to be."""
     call_complete(paths)
-    for left in (*(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch):
-        copying.remove_tree(left)
+    trees = *(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch
+    if left := [tree for tree in trees if mode_of(tree)]:
+        with ThreadPoolExecutor(len(left)) as pool:  # the system lets go of a large file one page after the other
+            list(pool.map(copying.remove_tree, left))

@@ -14,7 +14,6 @@ cdef enum:
 
 cdef struct IndexFile:
     uint8_t* base
-    uint8_t* entries
     int64_t hash_slots
     int64_t max_entries
     int64_t begin_timestamp_ms
@@ -39,7 +38,6 @@ cdef int check_dimensions(Py_ssize_t size, int64_t hash_slots, int64_t max_entri
 
 cdef void read_header(IndexFile* file, uint8_t* base, int64_t hash_slots, int64_t max_entries) noexcept nogil:
     file.base, file.hash_slots, file.max_entries = base, hash_slots, max_entries
-    file.entries = base + HEADER_SIZE + SLOT_SIZE * hash_slots
     file.begin_timestamp_ms, file.end_timestamp_ms = mq_get64(base), mq_get64(base + 8)
     file.begin_physical_offset, file.end_physical_offset = mq_get64(base + 16), mq_get64(base + 24)
     file.hash_slot_count = mq_get32(base + 32)
@@ -72,11 +70,16 @@ cdef inline uint8_t* slot_of(IndexFile* file, int32_t key_hash) noexcept nogil:
     return file.base + HEADER_SIZE + SLOT_SIZE * <int64_t> (<uint32_t> key_hash % <uint32_t> file.hash_slots)
 
 
-cdef inline void put_key(IndexFile* file, int32_t key_hash, int64_t physical_offset, int64_t time_ms) noexcept nogil:
-    """File one key; there must be room for it."""
+cdef inline uint8_t* next_entry(IndexFile* file) noexcept nogil:
+    return file.base + HEADER_SIZE + SLOT_SIZE * file.hash_slots + ENTRY_SIZE * <int64_t> file.index_count
+
+
+cdef inline void put_key(
+    IndexFile* file, uint8_t* entry, int32_t key_hash, int64_t physical_offset, int64_t time_ms
+) noexcept nogil:
+    """File one key, of which ``entry`` is to tell; there must be room for it."""
     cdef int32_t number = file.index_count
     cdef uint8_t* slot = slot_of(file, key_hash)
-    cdef uint8_t* entry = file.entries + ENTRY_SIZE * <int64_t> number
     cdef int32_t previous = mq_get32(slot)
     if previous <= 0 or previous >= number:
         previous = 0
@@ -154,7 +157,9 @@ cdef int64_t put_row_keys(
         if number >= first:
             if file.index_count >= file.max_entries:
                 return number
-            put_key(file, absolute_hash(java_hash(topic_hash, key, size)), physical_offset, time_ms)
+            put_key(
+                file, next_entry(file), absolute_hash(java_hash(topic_hash, key, size)), physical_offset, time_ms
+            )
         number += 1
         size = next_key(&keys, &key)
     if number == 0 and first == 0 and file.index_count >= file.max_entries:
@@ -262,48 +267,50 @@ def index_keys(buffer, columns, Py_ssize_t row, Py_ssize_t stop):
     return taken if count == most else taken[:KEY_SIZE * count]  # of a buffer that changes meanwhile
 
 
-cdef bint has_negative_hash(const uint8_t* keys, int64_t first, int64_t count) noexcept nogil:
+cdef bint has_negative_hash(const uint8_t* keys, int64_t count) noexcept nogil:
     cdef int32_t hashes = 0
-    while first < count:
-        hashes |= mq_get32(keys + KEY_SIZE * first)
-        first += 1
+    cdef int64_t number
+    for number in range(count):
+        hashes |= mq_get32(keys + KEY_SIZE * number)
     return hashes < 0
 
 
-cdef int64_t file_keys(IndexFile* file, const uint8_t* keys, int64_t first, int64_t count) noexcept nogil:
-    """File taken keys; the number of the one that found the file full, or ``count``.
+cdef void file_keys(IndexFile* file, const uint8_t* keys, int64_t count, uint8_t* entry) noexcept nogil:
+    """File taken keys, their entries from ``entry`` on.
 
     Slots are met in no order, and all of them are more than a cache holds: each is asked for some keys ahead.
     """
-    cdef const uint8_t* key
-    while first < count and file.index_count < file.max_entries:
-        key = keys + KEY_SIZE * first
-        if first + AHEAD < count:
-            mq_prefetch(slot_of(file, mq_get32(key + KEY_SIZE * AHEAD) & INT_MAX))
-        put_key(file, mq_get32(key) & INT_MAX, mq_get64(key + 4), mq_get64(key + 12))
-        first += 1
-    return first
+    cdef const uint8_t* last = keys + KEY_SIZE * count
+    while keys < last:
+        if last - keys > KEY_SIZE * AHEAD:
+            mq_prefetch(slot_of(file, mq_get32(keys + KEY_SIZE * AHEAD) & INT_MAX))
+        put_key(file, entry, mq_get32(keys) & INT_MAX, mq_get64(keys + 4), mq_get64(keys + 12))
+        keys += KEY_SIZE
+        entry += ENTRY_SIZE
 
 
-def index_put_keys(index_buffer, int64_t hash_slots, int64_t max_entries, keys, Py_ssize_t first):
-    """File keys that were taken before; see mqstore.kernels.api.Kernels.index_put_keys."""
-    cdef Target target = Target(index_buffer)
+def index_entries(head, int64_t hash_slots, keys):
+    """Entries of keys that were taken before; see mqstore.kernels.api.Kernels.index_entries."""
+    cdef Target target = Target(head)
     cdef Source source = Source(keys)
     cdef IndexFile file
     cdef int64_t count = source.size // KEY_SIZE
-    cdef int64_t reached
-    if source.size % KEY_SIZE != 0 or not 0 <= first <= count:
-        raise UsageError("no such keys", expected=f"0..{count}, {KEY_SIZE} bytes each", found=first)
-    if max_entries < 2:
-        raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
-    check_dimensions(target.size, hash_slots, max_entries)
-    if has_negative_hash(source.at, first, count):
+    cdef bytes entries
+    cdef uint8_t* at
+    if source.size % KEY_SIZE != 0:
+        raise UsageError("no such keys", expected=f"{KEY_SIZE} bytes each", found=source.size)
+    check_dimensions(target.size, hash_slots, 0)
+    if has_negative_hash(source.at, count):
         raise UsageError("the hash of a key is negative")
-    read_header(&file, target.at, hash_slots, max_entries)
+    read_header(&file, target.at, hash_slots, INT_MAX)
+    if count > INT_MAX - file.index_count:
+        raise UsageError("no index file takes so many keys", expected=INT_MAX - file.index_count, found=count)
+    entries = PyBytes_FromStringAndSize(NULL, ENTRY_SIZE * count)
+    at = <uint8_t*> PyBytes_AS_STRING(entries)
     with nogil:
-        reached = file_keys(&file, source.at, first, count)
+        file_keys(&file, source.at, count, at)
     write_header(&file)
-    return reached
+    return entries
 
 
 cdef struct SlotWalk:

@@ -12,7 +12,7 @@ from mqstore.kernels.pure.arrow import (
 from mqstore.kernels.pure.crc import crc32
 from mqstore.kernels.pure.dispatch import queue_runs, select_units
 from mqstore.kernels.pure.get import scan_at, scan_units, take_messages, unit_span
-from mqstore.kernels.pure.index import index_keys, index_put, index_put_keys, index_slots
+from mqstore.kernels.pure.index import index_entries, index_keys, index_put, index_slots
 from mqstore.kernels.pure.kafka_read import kafka_batch_records, kafka_batches, kafka_headers, kafka_records
 from mqstore.kernels.pure.kafka_write import crc32c, kafka_encode, kafka_index
 from mqstore.kernels.pure.lookup import index_find, key_hash, record_with_key
@@ -32,10 +32,10 @@ __all__ = [
     "find_property",
     "gather",
     "host_text",
+    "index_entries",
     "index_find",
     "index_keys",
     "index_put",
-    "index_put_keys",
     "index_slots",
     "kafka_batch_records",
     "kafka_batches",

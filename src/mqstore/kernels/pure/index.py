@@ -52,7 +52,9 @@ def index_put(
             for number, text in list(enumerate(_keys(view, columns, current)))[first:]:
                 if header.index_count >= max_entries:
                     return _written(file, header, current, number)
-                header = _put(file, hash_slots, header, layout.key_hash(topic, text), *place)
+                position = layout.entry_position(header.index_count, hash_slots)
+                header, entry = _next_entry(file, hash_slots, header, layout.key_hash(topic, text), *place)
+                INDEX_ENTRY.pack_into(file, position, *entry)
             if first == 0 and header.index_count >= max_entries and not _keys(view, columns, current):
                 return _written(file, header, current, 0)
         return _written(file, header, stop, 0)
@@ -71,20 +73,19 @@ def _keys(view: memoryview, columns: LogColumns, row: int) -> list[str]:
     return [uniq_key, *keys] if uniq_key else keys
 
 
-def _put(
+def _next_entry(
     file: memoryview, hash_slots: int, header: IndexHeader, key_hash: int, physical_offset: int, timestamp_ms: int
-) -> IndexHeader:
-    """File one key as entry ``header.index_count``; the header to write afterwards."""
+) -> tuple[IndexHeader, IndexEntry]:
+    """Put one key into its slot; the header to write afterwards, and the entry, which is ``header.index_count``."""
     number = header.index_count
     slot = layout.slot_position(key_hash, hash_slots)
     previous = INDEX_SLOT.unpack_from(file, slot)[0]
     if not 0 < previous < number:
         previous = 0
     diff = layout.time_diff_s(header.begin_timestamp_ms, timestamp_ms)
-    INDEX_ENTRY.pack_into(file, layout.entry_position(number, hash_slots), key_hash, physical_offset, diff, previous)
     INDEX_SLOT.pack_into(file, slot, number)
     first = number <= 1
-    return IndexHeader(
+    new = IndexHeader(
         timestamp_ms if first else header.begin_timestamp_ms,
         timestamp_ms,
         physical_offset if first else header.begin_physical_offset,
@@ -92,6 +93,7 @@ def _put(
         header.hash_slot_count + (previous == 0),
         number + 1,
     )
+    return new, IndexEntry(key_hash, physical_offset, diff, previous)
 
 
 def index_keys(buffer: Buffer, columns: LogColumns, row: int, stop: int) -> bytes:
@@ -107,26 +109,25 @@ def index_keys(buffer: Buffer, columns: LogColumns, row: int, stop: int) -> byte
     return bytes(taken)
 
 
-def index_put_keys(index_buffer: Any, hash_slots: int, max_entries: int, keys: Buffer, first: int) -> int:
-    """See :meth:`mqstore.kernels.api.Kernels.index_put_keys`."""
-    with memoryview(index_buffer) as file, memoryview(keys) as view:
-        count = view.nbytes // INDEX_KEY.size
-        if view.nbytes % INDEX_KEY.size or not 0 <= first <= count:
-            raise UsageError("no such keys", expected=f"0..{count}, {INDEX_KEY.size} bytes each", found=first)
-        if max_entries < 2:
-            raise UsageError("an index file needs room for a key", expected="2 entries or more", found=max_entries)
-        check_dimensions(len(file), hash_slots, max_entries)
-        wanted = list(INDEX_KEY.iter_unpack(view[first * INDEX_KEY.size :]))
+def index_entries(head: Any, hash_slots: int, keys: Buffer) -> bytes:
+    """See :meth:`mqstore.kernels.api.Kernels.index_entries`."""
+    with memoryview(head) as file, memoryview(keys) as view:
+        if view.nbytes % INDEX_KEY.size:
+            raise UsageError("no such keys", expected=f"{INDEX_KEY.size} bytes each", found=view.nbytes)
+        check_dimensions(len(file), hash_slots, 0)
+        wanted = list(INDEX_KEY.iter_unpack(view))
         if any(key_hash < 0 for key_hash, _, _ in wanted):
             raise UsageError("the hash of a key is negative")
         header = layout.decode_header(file)
-        for number, key in enumerate(wanted, first):
-            if header.index_count >= max_entries:
-                count = number
-                break
-            header = _put(file, hash_slots, header, *key)
+        room = INT_MAX - header.index_count
+        if len(wanted) > room:
+            raise UsageError("no index file takes so many keys", expected=room, found=len(wanted))
+        entries = bytearray()
+        for key in wanted:
+            header, entry = _next_entry(file, hash_slots, header, *key)
+            entries += INDEX_ENTRY.pack(*entry)
         INDEX_HEADER.pack_into(file, 0, *header)
-        return count
+        return bytes(entries)
 
 
 def index_slots(entries: Buffer, hash_slots: int, log_end: int, after: IndexSlots | None = None) -> IndexSlots:

@@ -6,6 +6,7 @@ file begins with the next record, which is that of the next key only if no recor
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,9 @@ import numpy as np
 
 from mqstore import errors, kernels
 from mqstore.files import durable
-from mqstore.files.mapped_file import MappedFile
 from mqstore.layout import index as layout
 from mqstore.layout.index import IndexHeader
-from mqstore.spark.jobs.key_files import KEY, KEY_SIZE, Key, KeyRange, read_keys
+from mqstore.spark.jobs.key_files import KEY, Key, KeyRange, read_keys
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.store.index_header import start_after
 from mqstore.store.index_reader import Geometry
@@ -115,24 +115,27 @@ def _next_begin_ms(log: LogReader, last: Key, following: Key | None, log_end: in
 
 
 def build_file(work: Work, plan: FilePlan) -> BuiltFile:
-    """Runs in a task: build one index file."""
-    slots, entries = work.geometry.hash_slots, work.geometry.max_entries
+    """Runs in a task: build one index file.
+
+    It is written, not mapped: the system would clear each page of a map first. Only header and slots stay in memory.
+    """
+    slots = work.geometry.hash_slots
+    end, offset = layout.entry_position(plan.start.index_count, slots), 0
+    head = bytearray(layout.entry_position(0, slots))
+    head[: layout.INDEX_HEADER.size] = layout.encode_header(plan.start)
     path = work.scratch / f"index-{plan.number:06d}-{uuid.uuid4().hex}"
-    file = MappedFile(path, work.geometry.file_size, create=True)
+    fd = durable.create_file(path, work.geometry.file_size)
     try:
-        file.buffer[: layout.INDEX_HEADER.size] = layout.encode_header(plan.start)
-        count, offset = max(1, plan.start.index_count), 0
         for keys in read_keys(plan.keys):
-            begun, count = layout.entry_position(count, slots), count + len(keys) // KEY_SIZE
-            # A mapped page that the device cannot store would end the process.
-            file.reserve(layout.entry_position(count, slots))
             offset = _check(plan, keys, offset)
-            kernels.index_put_keys(file.buffer, slots, entries, keys, 0)
-            file.let_go(layout.entry_position(0, slots), layout.entry_position(count, slots))
-            file.begin_sync(begun, layout.entry_position(count, slots))
-        file.sync()
+            entries = kernels.index_entries(head, slots, keys)
+            durable.write_at(fd, entries, end, path)
+            durable.begin_sync(fd, end, len(entries))
+            end += len(entries)
+        durable.write_at(fd, head, 0, path)
+        durable.sync_file(fd, path)
     finally:
-        file.close()
+        os.close(fd)
     return BuiltFile(path, plan.begin_timestamp_ms)
 
 
