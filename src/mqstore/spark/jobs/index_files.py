@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -126,17 +127,27 @@ def build_file(work: Work, plan: FilePlan) -> BuiltFile:
     path = work.scratch / f"index-{plan.number:06d}-{uuid.uuid4().hex}"
     fd = durable.create_file(path, work.geometry.file_size)
     try:
-        for keys in read_keys(plan.keys):
-            offset = _check(plan, keys, offset)
-            entries = kernels.index_entries(head, slots, keys)
-            durable.write_at(fd, entries, end, path)
-            durable.begin_sync(fd, end, len(entries))
-            end += len(entries)
+        with ThreadPoolExecutor(1) as beside:
+            writing: Future[None] | None = None
+            for keys in read_keys(plan.keys):
+                offset = _check(plan, keys, offset)
+                entries = kernels.index_entries(head, slots, keys)
+                if writing is not None:
+                    writing.result()
+                writing = beside.submit(_write, fd, entries, end, path)  # while the next ones are made
+                end += len(entries)
+            if writing is not None:
+                writing.result()
         durable.write_at(fd, head, 0, path)
         durable.sync_file(fd, path)
     finally:
         os.close(fd)
     return BuiltFile(path, plan.begin_timestamp_ms)
+
+
+def _write(fd: int, entries: bytes, position: int, path: Path) -> None:
+    durable.write_at(fd, entries, position, path)
+    durable.begin_sync(fd, position, len(entries))
 
 
 def _check(plan: FilePlan, keys: bytes, offset: int) -> int:

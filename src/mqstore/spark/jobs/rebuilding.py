@@ -259,14 +259,21 @@ def _rebuild_in_place(
                 durable.make_directories(scratch)
                 built = _build(spark, target, plan, on_progress)
                 _replace(target, built)
-        finally:
-            with contextlib.suppress(errors.StoreIOError):  # late attempts still write to it: the next start removes it
-                copying.remove_tree(store.rebuild_scratch)
+            if built.ranges is None:
+                _drop_scratch(store)  # else it goes with the old ones, side by side
+        except BaseException:
+            _drop_scratch(store)
+            raise
     if built.ranges is None:
         return built.and_left_out(build_or_put_back(store, target.config, on_progress))
     with contextlib.suppress(errors.StoreLockedError):  # a writer that came in between does the same
         return built.and_left_out(put_in_order(store.root, target.config))
     return built
+
+
+def _drop_scratch(store: StorePaths) -> None:
+    with contextlib.suppress(errors.StoreIOError):  # late attempts still write to it: the next start removes it
+        copying.remove_tree(store.rebuild_scratch)
 
 
 def _replace(target: TargetStore, built: Built) -> None:
