@@ -230,6 +230,16 @@ def test_names_of_a_glob_stay_when_it_finds_more(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/a/*,{tmp_path}/b/*") == ["a/broker", "b/broker"]
 
 
+@pytest.mark.parametrize("text", ["*", "*/", "[a-z]*", "*/store"])
+def test_a_glob_passes_over_what_is_the_file_systems_own(tmp_path: Path, text: str) -> None:
+    """A broker's disk has it, and nobody may enter it; here anybody may, and would find a store."""
+    inner = "store" if text.endswith("store") else "."
+    for name in ("lost+found", "broker-a"):
+        mqstore.open(tmp_path / name / inner).close()
+    assert [one.path for one in find_stores(parse(path=f"{tmp_path}/{text}"))] == [str(tmp_path / "broker-a" / inner)]
+    assert [Path(one.path).parts for one in find_stores(parse(path=f"{tmp_path}/lost+found/{inner}"))]
+
+
 @pytest.mark.parametrize("refused", ["closed", "closed/store"])
 def test_a_glob_does_not_pass_over_what_could_not_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str

@@ -7,7 +7,7 @@ import glob
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mqstore.errors import NotAStoreError, UsageError, from_os_error
 from mqstore.files.remote import RemotePath, as_path
@@ -15,6 +15,8 @@ from mqstore.files.whole import mode_of
 from mqstore.spark.options import ReadOptions
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import check_is_store
+
+_OF_THE_FILE_SYSTEM: Final = "lost+found"
 
 
 class StoreRef(NamedTuple):
@@ -102,6 +104,7 @@ def _named(directory: Path, part: str) -> list[Path]:
     except OSError as error:
         raise from_os_error(error, "list directory", directory) from error
     shown = [name for name in names if part.startswith(".") or not name.startswith(".")]
+    shown = [name for name in shown if name != _OF_THE_FILE_SYSTEM]  # root alone may enter it
     return [directory / name for name in fnmatch.filter(shown, part)]
 
 
