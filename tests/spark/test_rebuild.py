@@ -474,6 +474,15 @@ def test_tasks_that_run_twice_at_once_in_place(store: Path, tmp_path: Path, monk
     assert files_below(store) == files_below(tmp_path / "in-order")
 
 
+def test_a_log_of_which_one_file_without_content_is_left(tmp_path: Path) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    (tmp_path / "store" / "commitlog" / f"{1 << 16:020d}").touch()
+    for build in (functools.partial(rebuild_in_order), functools.partial(rebuild, NO_SPARK)):
+        for output, in_place in ((tmp_path / "new", False), (None, True)):
+            with pytest.raises(mqstore.CorruptFileError, match="multiple"):
+                build(tmp_path / "store", output, in_place=in_place)
+
+
 def test_what_cannot_be_meant(store: Path, tmp_path: Path) -> None:
     for output, in_place in ((None, False), (tmp_path / "x", True)):
         with pytest.raises(mqstore.UsageError, match="either an output directory or in_place"):

@@ -28,7 +28,7 @@ def refuse_log_files(inventory: Inventory) -> None:
     for problem in inventory.problems:
         if problem.kind is not ProblemKind.FOREIGN and not _is_of_last_length(inventory, problem):
             raise problem.to_error(_SALVAGE_HINT)
-    if inventory.entries and inventory.start % inventory.size_bytes:
+    if inventory.size_bytes and inventory.start % inventory.size_bytes:  # an only file without content has no size
         raise errors.CorruptFileError(
             "commit log files do not start at multiples of their size",
             path=inventory.entries[0].path,
