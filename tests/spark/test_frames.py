@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'")
 
 import mqstore.spark
 from mqstore.errors import NotAStoreError, UsageError
+from mqstore.spark import jobs
 from mqstore.spark.source import VIEWS, RocketmqSource
 from spark.support import ANSWERED, expected_messages, flip_a_body, rows_of
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+NO_SPARK: Any = None
 TINY = {"splitBytes": 20_000, "maxPartitions": 8}
 
 
@@ -100,6 +103,19 @@ def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path
         mqstore.spark.read(spark, [])
     with pytest.raises(NotAStoreError):
         mqstore.spark.read(spark, tmp_path)
+
+
+@pytest.mark.parametrize("source", [b"store", [b"store"], 5, None, [5], "", ["store", None]], ids=repr)
+def test_what_names_no_store(source: Any, tmp_path: Path) -> None:
+    for use in (mqstore.spark.read, jobs.stats, jobs.lag, functools.partial(jobs.export, output=tmp_path / "out")):
+        with pytest.raises(UsageError, match=r"the path names no directory|paths of stores are none"):
+            use(NO_SPARK, source)
+
+
+@pytest.mark.parametrize("columns", [b"topic", 5, [5], [None]], ids=repr)
+def test_what_names_no_column(columns: Any, golden: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such column|columns are none"):
+        mqstore.spark.read(NO_SPARK, golden / "basic" / "store", columns=columns)
 
 
 def test_damage_is_told_as_by_the_source(spark: SparkSession, golden: Path, tmp_path: Path) -> None:

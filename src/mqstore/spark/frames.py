@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -50,18 +49,19 @@ def read(
     from pyspark.sql.types import StructField, StructType
 
     from mqstore.spark.jobs.tasks import cores
+    from mqstore.spark.option_values import listed_paths
     from mqstore.spark.options import ReadOptions
     from mqstore.spark.planning import levelled
     from mqstore.spark.source import RocketmqSource
+    from mqstore.store.arguments import as_list
 
     given = dict(options or {})
     for name in given:
         if name.lower() in _NOT_HERE or (name.lower() == "columns" and columns is not None):
             raise UsageError("an option that this read does not take", found=name, hint=_NOT_HERE.get(name.lower()))
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    given["paths"] = json.dumps([os.fspath(path) for path in sources])
+    given["paths"] = listed_paths(source)
     if columns is not None:
-        given["columns"] = columns if isinstance(columns, str) else ",".join(columns)
+        given["columns"] = columns if isinstance(columns, str) else ",".join(map(str, as_list("columns", columns)))
     asked: Any = given  # numbers and truth values are taken, too
     rocketmq = RocketmqSource(asked)
     schema = rocketmq.schema()

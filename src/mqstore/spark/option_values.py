@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from mqstore.errors import UsageError
 from mqstore.layout.constants import INT_MAX, LONG_MAX
+from mqstore.store.arguments import as_list, check_path
 
 DEFAULT_SPLIT_BYTES: Final = 256 << 20
 
@@ -113,6 +115,14 @@ def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:
             "of CREATE TABLE",
         )
     return tuple(found)
+
+
+def listed_paths(source: Any) -> str:
+    """Option ``paths`` for a path, a glob or a URL, or several; UsageError for what is none of them."""
+    found = [source] if isinstance(source, (str, bytes, os.PathLike)) else as_list("paths of stores", source)
+    for path in found:
+        check_path(path)
+    return json.dumps([os.fspath(path) for path in found])
 
 
 def _listed(text: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mqstore import errors
 from mqstore.findings import Finding
 from mqstore.spark.jobs.tasks import Clock, run_tasks
+from mqstore.spark.option_values import listed_paths
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import StoreRef, check_outside, find_stores
 from mqstore.store.overlooked import log_overlooked
@@ -151,9 +151,7 @@ def stats(
     from mqstore.spark.messages import MessagesView
 
     clock = Clock()
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    paths = json.dumps([os.fspath(path) for path in sources])
-    parsed = ReadOptions.parse({**(options or {}), "paths": paths})
+    parsed = ReadOptions.parse({**(options or {}), "paths": listed_paths(source)})
     if parsed.view != "messages":
         raise errors.UsageError("only messages are counted", found=f"view {parsed.view}")
     stores = find_stores(parsed)
@@ -171,7 +169,7 @@ def stats(
     if page is not None:
         from mqstore.spark.jobs.report import write_stats
 
-        write_stats(result, [str(path) for path in sources], page)
+        write_stats(result, parsed.paths, page)
     return result
 
 

@@ -19,7 +19,7 @@ from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
 from mqstore.spark.jobs import lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
-from mqstore.spark.option_values import check_job_id
+from mqstore.spark.option_values import check_job_id, listed_paths
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.stores import check_outside, find_stores
 
@@ -184,8 +184,7 @@ def _place(output: str | os.PathLike[str]) -> str:
 def _parsed(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: Mapping[str, object] | None
 ) -> ReadOptions:
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    return ReadOptions.parse({**(options or {}), "paths": json.dumps([os.fspath(path) for path in sources])})
+    return ReadOptions.parse({**(options or {}), "paths": listed_paths(source)})
 
 
 def _with_columns(job: _Job, columns: Sequence[str] | None) -> _Job:

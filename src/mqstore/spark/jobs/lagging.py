@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ import pyarrow as pa
 from mqstore.findings import Finding
 from mqstore.spark.jobs.counting import HOUR_MS
 from mqstore.spark.jobs.tasks import Clock, run_tasks
-from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES, listed_paths
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
 from mqstore.spark.queue_reading import read_queue_split
@@ -125,8 +124,7 @@ def lag(
             in the task's log: they are counted as waiting, and not in an hour.
     """
     clock = Clock()
-    sources = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    options = ReadOptions.parse({"paths": json.dumps([os.fspath(path) for path in sources])})
+    options = ReadOptions.parse({"paths": listed_paths(source)})
     rows: list[LagRow] = []
     warnings: list[Finding] = []
     known = KnownQueues(options)
@@ -152,7 +150,7 @@ def lag(
     if page is not None:
         from mqstore.spark.jobs.report import write_lag
 
-        write_lag(result, [str(path) for path in sources], page)
+        write_lag(result, options.paths, page)
     return result
 
 
