@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'")
 
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
 import mqstore.spark
 from mqstore.errors import NotAStoreError, UsageError
-from mqstore.spark import jobs
+from mqstore.spark import frames, jobs
+from mqstore.spark.jobs import tasks
 from mqstore.spark.source import VIEWS, RocketmqSource
 from spark.support import ANSWERED, expected_messages, flip_a_body, rows_of
 
@@ -81,6 +87,40 @@ def test_nothing_to_read_is_an_empty_table(spark: SparkSession, golden: Path) ->
     assert "body" in frame.columns
 
 
+MADE: list[int] = []
+
+
+class Part(NamedTuple):
+    """Notes where it is made from its pickled form."""
+
+    number: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return note_part, (self.number,)
+
+
+def note_part(number: int) -> Part:
+    MADE.append(number)
+    return Part(number)
+
+
+class OneRow:
+    """Stands in for a reader."""
+
+    def read(self, partition: InputPartition) -> Iterator[int]:
+        yield partition.value.number
+
+
+def test_a_task_makes_its_own_part_alone() -> None:
+    """All are handed to each, and together they may be as large as what is read."""
+    numbers = [pa.record_batch({"id": [2]})]
+    parts = [Part(number) for number in range(4)]
+    for task in (frames._Tasks(OneRow(), parts), tasks._Mapper(tuple, parts)):  # type: ignore[arg-type]
+        MADE.clear()
+        assert len(list(pickle.loads(pickle.dumps(task))(numbers))) == 1
+        assert MADE == [2]
+
+
 def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path) -> None:
     store = golden / "basic" / "store"
     for options in (
@@ -136,7 +176,7 @@ def test_the_last_tasks_share_what_is_left_of_the_log(
 ) -> None:
     monkeypatch.setattr("mqstore.spark.planning.LEAST_SHARE_BYTES", 1000)
     store, expected = golden / "crashed-recovered" / "store", expected_messages(golden, "crashed-recovered")
-    for options, tasks in (({}, 6), ({"maxPartitions": 100}, 5)):
+    for options, number in (({}, 6), ({"maxPartitions": 100}, 5)):
         frame = mqstore.spark.read(spark, store, options=options)
-        assert frame.rdd.getNumPartitions() == tasks
+        assert frame.rdd.getNumPartitions() == number
         assert rows_of(frame.toArrow()) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,15 +77,15 @@ def read(
 
 
 class _Tasks:
-    """Reads the parts whose numbers a task is given. It is pickled into every task."""
+    """Reads the parts whose numbers a task is given. It is pickled into every task, and makes no other parts there."""
 
     def __init__(self, reader: DataSourceReader, parts: Sequence[Any]) -> None:
         self._reader = reader
-        self._parts = parts
+        self._parts = [pickle.dumps(part) for part in parts]
 
     def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
         from pyspark.sql.datasource import InputPartition
 
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._reader.read(InputPartition(self._parts[number]))
+                yield from self._reader.read(InputPartition(pickle.loads(self._parts[number])))

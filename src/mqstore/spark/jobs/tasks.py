@@ -132,11 +132,11 @@ def _watch(context: Any, group: str, total: int | None, on_progress: Progress, o
 
 
 class _Mapper:
-    """What a task runs: the function on the items whose numbers it is given."""
+    """What a task runs: the function on the items whose numbers it is given. It makes no others, which may be large."""
 
     def __init__(self, function: Callable[[Any], Any], items: list[Any]) -> None:
         self._function = function
-        self._items = items
+        self._items = [pickle.dumps(item) for item in items]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -145,7 +145,7 @@ class _Mapper:
         pa.default_memory_pool().release_unused()  # what the tasks before left, which Arrow keeps for the next
         for batch in batches:
             for number in batch["id"].to_pylist():
-                result = pickle.dumps(self._call(self._items[number]))
+                result = pickle.dumps(self._call(pickle.loads(self._items[number])))
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([number], pa.int64()), pa.array([result], pa.binary())], ["id", "result"]
                 )
