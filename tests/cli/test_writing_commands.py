@@ -98,6 +98,23 @@ def test_lag_and_its_alert(tmp_path: Path) -> None:
     assert run("lag", tmp_path / "nowhere").exit_code == 1
 
 
+@pytest.mark.parametrize("where", [(), ("--master", "local[2]"), ("--report", "page.html")])
+@pytest.mark.parametrize("names", [("-g", "bilung"), ("-t", "tt"), ("-g", "billing", "-t", "tt")])
+def test_an_alert_for_what_is_not_there_is_an_error(
+    tmp_path: Path, names: tuple[str, ...], where: tuple[str, ...]
+) -> None:
+    with open_small(tmp_path / "s") as store:
+        store.put(mqstore.Message("t", b"", queue_id=0))
+        store.wait_dispatched()
+        store.commit_offset("billing", "t", 0, 0)
+    result = run("lag", tmp_path / "s", *names, *where, "--alert", "5")
+    assert result.exit_code == 2
+    assert names[1] in result.stderr
+    assert "billing in t" in result.stderr
+    if not where:
+        assert run("lag", tmp_path / "s", *names).exit_code == 0
+
+
 def test_expire_tells_first_and_does_it_when_told(tmp_path: Path) -> None:
     with open_small(tmp_path / "s") as store:
         for _ in range(100):

@@ -17,6 +17,8 @@ from mqstore.cli.options import (
     check_master,
 )
 from mqstore.cli.output import Format, Output, make_output, step_bar, time_text
+from mqstore.errors import UsageError
+from mqstore.store.settings import GroupProgress
 from mqstore.store.view import StoreView
 
 
@@ -26,7 +28,7 @@ def run(
     topic: TopicOption = None,
     most: Annotated[
         int | None,
-        typer.Option("--alert", min=0, help="Exit with 1 when a group is further behind than this."),
+        typer.Option("--alert", min=0, help="Exit with 1 when a group is further behind; with 2 when none is there."),
     ] = None,
     report: ReportOption = None,
     master: OptionalMasterOption = None,
@@ -38,11 +40,15 @@ def run(
 
     With --master or --report Spark reads what waits, and tells since when it does.
     """
-    if master is not None or report is not None:
-        return _on_spark(store, group, topic, most, report, master or "local[2]", make_output(format))
+    on_spark = master is not None or report is not None
     with StoreView(store) as view:
-        rows = [row for row in view.progress() if group in (None, row.group) and topic in (None, row.topic)]
-        overlooked = view.overlooked({(row.topic, row.queue_id) for row in rows})
+        progress = view.progress()
+        rows = [row for row in progress if group in (None, row.group) and topic in (None, row.topic)]
+        overlooked = [] if on_spark else view.overlooked({(row.topic, row.queue_id) for row in rows})
+    if most is not None and not rows and (group is not None or topic is not None):
+        raise _nothing_to_watch(group, topic, progress)
+    if on_spark:
+        return _on_spark(store, group, topic, most, report, master or "local[2]", make_output(format))
     totals: dict[str, int] = {}
     for row in rows:
         totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
@@ -55,6 +61,15 @@ def run(
     output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals, "warnings": warnings}, lines)
     output.warnings(overlooked)
     return _alert(most, totals)
+
+
+def _nothing_to_watch(group: str | None, topic: str | None, progress: list[GroupProgress]) -> UsageError:
+    """The error for a name that no progress is of: whoever waits for an alert would wait for ever."""
+    asked = [f"{kind} {name!r}" for kind, name in (("group", group), ("topic", topic)) if name is not None]
+    known = sorted({f"{row.group} in {row.topic}" for row in progress})
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    hint = f"there is that of {', '.join(known[:5])}{more}" if known else "no group has progress here"
+    return UsageError(f"no progress is here of {' in '.join(asked)}", hint=hint)
 
 
 def _alert(most: int | None, totals: dict[str, int]) -> int:
@@ -72,7 +87,6 @@ def _on_spark(
 ) -> int:
     from mqstore import spark as mqspark
 
-    StoreView(store).close()  # a path that is no store is told before Spark is started
     session = mqspark.session(check_master(master), "mqstore lag")
     try:
         with step_bar("reading what waits") as on_progress:
