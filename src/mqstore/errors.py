@@ -168,6 +168,12 @@ HINT_SALVAGE = "mqstore check lists all damage; mqstore rebuild STORE --output N
 HINT_DOUBLE = "compare the two files and move the one away that is blank or older"
 HINT_FOREIGN = "something lies at this path that no store puts there: move it away"
 
+
+def hint_extra(extra: str, package: str) -> str:
+    """The hint for a package that is missing: mqstore is on no index, so its extras are installed from a checkout."""
+    return f"the extra {extra} brings {package}; in a checkout of mqstore: pip install '.[{extra}]'"
+
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FOREIGN = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EINVAL, errno.ESPIPE, errno.ENXIO})
 

@@ -5,7 +5,7 @@
     REGISTRY.register(mqstore.metrics.StoreCollector(store))
     start_http_server(9101)
 
-Needs ``mqstore[metrics]``. Values are read when they are asked for; nothing runs in between.
+Needs the extra ``metrics``. Values are read when they are asked for; nothing runs in between.
 """
 
 from __future__ import annotations

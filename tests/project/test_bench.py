@@ -126,7 +126,8 @@ def test_a_package_that_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(other_queues.Missing):
         other_queues.persist_queue_put(tmp_path / "q", COUNT)
     assert do("persist_queue_put", tmp_path / "q") == {
-        "skipped": "persist-queue is not installed: pip install 'mqstore[bench]'"
+        "skipped": "persist-queue is not installed: "
+        "the extra bench brings it; in a checkout of mqstore: pip install '.[bench]'"
     }
 
 

@@ -27,6 +27,7 @@ FORBIDDEN = {
     "a registry host": re.compile("|".join(map(re.escape, HOSTS))),
     "a path of one machine": re.compile("|".join(rf"(?<![\w.]){re.escape(path)}" for path in MACHINE_PATHS)),
     "unfinished work": re.compile(rf"\b({'|'.join(UNFINISHED)})\b"),
+    "a package that no index has": re.compile(r"pip install '?mqstore\b"),
     "a home directory": re.compile(r"(?<![\w.])/home/[a-z]+/"),
 }
 
@@ -56,6 +57,7 @@ def test_the_patterns_find_what_they_should() -> None:
     assert FORBIDDEN["a path of one machine"].search("see " + MACHINE_PATHS[1] + "main")
     assert not FORBIDDEN["a path of one machine"].search("tests" + MACHINE_PATHS[1])
     assert FORBIDDEN["unfinished work"].search("# " + UNFINISHED[0] + ": later")
+    assert FORBIDDEN["a package that no index has"].search("pip " + "install 'mqstore[spark]'")
     assert not FORBIDDEN["unfinished work"].search("SCHEDULE_TOPIC_XXXX")
 
 

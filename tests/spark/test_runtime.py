@@ -110,7 +110,7 @@ def test_without_pyspark_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
     with pytest.raises(mqstore.spark.SparkUnavailableError) as caught:
         mqstore.spark.session()
-    assert "mqstore[spark]" in str(caught.value.hint)
+    assert "'.[spark]'" in str(caught.value.hint)
 
 
 def test_launcher_passes_every_argument_but_the_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

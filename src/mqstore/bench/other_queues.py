@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from mqstore.bench.store_work import Figures
+from mqstore.errors import hint_extra
 
 _BODY = bytes(1024)
 
 
 class Missing(Exception):
     """A package is not installed; the text says which, and how it would be."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"{package} is not installed: {hint_extra('bench', 'it')}")
 
 
 def sqlite_put(directory: Path, count: int, *, mode: str = "OFF") -> Figures:
@@ -86,7 +90,7 @@ def _persist_queue(directory: Path) -> Any:
     try:
         import persistqueue
     except ImportError as error:
-        raise Missing("persist-queue is not installed: pip install 'mqstore[bench]'") from error
+        raise Missing("persist-queue") from error
     return persistqueue.SQLiteQueue(str(directory), multithreading=True, auto_commit=True)
 
 
@@ -115,6 +119,6 @@ def _litequeue(directory: Path) -> Any:
     try:
         import litequeue
     except ImportError as error:
-        raise Missing("litequeue is not installed: pip install 'mqstore[bench]'") from error
+        raise Missing("litequeue") from error
     directory.mkdir(parents=True)
     return litequeue.LiteQueue(str(directory / "queue.db"))

@@ -157,7 +157,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         from pyarrow.fs import FileSystem
     except ImportError:
-        raise errors.UsageError("URLs need pyarrow", found=url, hint="pip install 'mqstore[spark]'") from None
+        raise errors.UsageError("URLs need pyarrow", found=url, hint=errors.hint_extra("spark", "pyarrow")) from None
     try:
         system, root = FileSystem.from_uri(url)
     except (ValueError, OSError) as error:

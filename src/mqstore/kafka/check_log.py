@@ -200,7 +200,7 @@ class LogCheck:
         except errors.UsageError as error:
             self._finding(
                 Severity.WARNING, segment, position, "records were not looked at", None, error.message,
-                error.hint or "install mqstore[kafka]",
+                error.hint or errors.hint_extra("kafka", "codecs"),
             )  # fmt: skip
             return
         if not records or header.timestamp_type is not TimestampType.CREATE_TIME:

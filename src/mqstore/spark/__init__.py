@@ -1,7 +1,7 @@
 """Stores as tables: mqstore on Apache Spark.
 
-Needs the extra ``spark`` (``pip install 'mqstore[spark]'``); importing this package alone loads neither Spark nor
-Arrow. ::
+Needs the extra ``spark`` (in a checkout: ``pip install '.[spark]'``); importing this package alone loads neither Spark
+nor Arrow. ::
 
     spark = mqstore.spark.session("local[2]")
     messages = spark.read.format("rocketmq").load("data")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mqstore.errors import MqstoreError
+from mqstore.errors import MqstoreError, hint_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +157,7 @@ def _remote_session(url: str, app_name: str, conf: dict[str, object]) -> SparkSe
         raise SparkUnavailableError(
             "what Spark Connect needs is not installed",
             found=f"no {', '.join(missing)}",
-            hint="pip install 'mqstore[connect]'",
+            hint=hint_extra("connect", ", ".join(missing)),
         )
 
     from pyspark.errors import PySparkException
@@ -334,5 +334,5 @@ def _require_pyspark() -> None:
         too_old = sys.version_info < (3, 11)
         raise SparkUnavailableError(
             "pyspark is not installed",
-            hint="Spark 4.3 needs Python 3.11 or newer" if too_old else "pip install 'mqstore[spark]'",
+            hint="Spark 4.3 needs Python 3.11 or newer" if too_old else hint_extra("spark", "pyspark"),
         )

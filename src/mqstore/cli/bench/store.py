@@ -28,7 +28,7 @@ def run(
 ) -> int:
     """Measure put, batch, table, get, query and open, beside what the machine can do and what SQLite would.
 
-    persist-queue and litequeue are measured, too, if they are installed: pip install 'mqstore[bench]'. The results
+    persist-queue and litequeue are measured, too, if they are installed (the extra bench brings them). The results
     are store.json and store.md in the output directory. With MQSTORE_PURE=1 in the environment the kernels in plain
     Python are measured. The machine should have nothing else to do. Exit code 1: a row was not finished.
     """

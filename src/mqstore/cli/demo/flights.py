@@ -104,7 +104,9 @@ def read_flights(limit: int | None = None) -> Iterator[dict[str, str]]:
         archive = metadata.distribution(PACKAGE).locate_file(f"{PACKAGE}/data/flights.csv.zip")
     except metadata.PackageNotFoundError:
         raise errors.UsageError(
-            "the flight data is not installed", expected=f"package {PACKAGE}", hint="pip install mqstore[demo]"
+            "the flight data is not installed",
+            expected=f"package {PACKAGE}",
+            hint=errors.hint_extra("demo", PACKAGE),
         ) from None
     with zipfile.ZipFile(str(archive)) as files, files.open(files.namelist()[0]) as stream:
         yield from islice(csv.DictReader(io.TextIOWrapper(stream, "utf-8")), limit)

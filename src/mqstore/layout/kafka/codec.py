@@ -1,6 +1,6 @@
 """Compressing the records of a batch, and inflating them with a bound on the result (docs/format/kafka-batch.md).
 
-gzip is Python's own; the others need the packages of the extra ``mqstore[kafka]``, loaded at their first use.
+gzip is Python's own; the others need the packages of the extra ``kafka``, loaded at their first use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 import zlib
 from typing import Any, Final
 
-from mqstore.errors import UsageError
+from mqstore.errors import UsageError, hint_extra
 from mqstore.layout.buffers import Buffer
 from mqstore.layout.kafka.constants import MAGIC_V0, MAGIC_V2, Codec
 from mqstore.layout.kafka.damage import Damage, damaged
@@ -119,9 +119,8 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(
-            f"this codec needs the package {name.partition('.')[0]}", hint="pip install 'mqstore[kafka]'"
-        ) from error
+        package = name.partition(".")[0]
+        raise UsageError(f"this codec needs the package {package}", hint=hint_extra("kafka", package)) from error
 
 
 def _too_large(limit: int) -> None:

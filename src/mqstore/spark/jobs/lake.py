@@ -28,7 +28,7 @@ def check_format(name: str) -> None:
         raise errors.UsageError("no such table format", expected=", ".join(TABLE_FORMATS), found=name)
     package = _PACKAGES.get(name)
     if package is not None and find_spec(package) is None:
-        raise errors.UsageError(f"package {package} is not installed", hint="pip install 'mqstore[lake]'")
+        raise errors.UsageError(f"package {package} is not installed", hint=errors.hint_extra("lake", package))
 
 
 def commit_delta(
