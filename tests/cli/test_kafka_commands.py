@@ -251,7 +251,7 @@ def test_stats(golden_kafka: Path, expected_kafka: dict[str, Lines]) -> None:
     found = document("stats", golden_kafka, "--topic", "plain")
     (partition,) = found["partitions"]
     sizes = [line["sizeBytes"] for line in expected(expected_kafka, "segment", "plain-0")]
-    assert partition["size_bytes"] == sum(sizes)
+    assert partition["sizeBytes"] == sum(sizes)
     assert partition["segments"] == len(sizes)
     assert partition["records"] == len(expected(expected_kafka, "record", "plain-0"))
     assert partition["batches"] == len(expected(expected_kafka, "batch", "plain-0"))

@@ -294,7 +294,7 @@ def test_the_command(data: Path) -> None:
     document = json.loads(run(data, other, "--common", "--format", "json", code=1).stdout)
     assert document["summary"] == {"partitions": 1, "different": 1}
     (found,) = document["partitions"]
-    assert (found["firstDifference"], found["rangeA"], found["batches"]) == (100, [0, 101], 20)
+    assert (found["firstDifference"], found["rangeA"], found["batches"]) == (100, {"start": 0, "end": 101}, 20)
     assert "t-0: differs from offset 100 on: another" in run(data, other, code=1).stdout
     assert "error: " in run(data, "nothing", code=2).stderr
     assert "error: " in run(data, other, "--topic", "x", code=2).stderr

@@ -207,16 +207,16 @@ def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch
         assert done.exit_code == code, done.output
         return json.loads(done.stdout)
 
-    assert run("stats", behind, "--master", "local[2]")["messages"] == 90
-    assert run("stats", behind, "--report", tmp_path / "r.html")["report"] == str(tmp_path / "r.html")
+    assert run("stats", behind, "--master", "local[2]")["counted"]["messages"] == 90
+    assert run("stats", behind, "--report", tmp_path / "r.html")["counted"]["report"] == str(tmp_path / "r.html")
     found = run("lag", behind, "--master", "local[2]", "--alert", 49, code=1)
     assert found["lag"] == {"fast": 6, "slow": 50}
     assert run("rebuild", behind, "--output", tmp_path / "built", "--master", "local[2]")["units"] == 90
     assert run("audit", tmp_path / "built")["records"] == 90
     (tmp_path / "built" / "consumequeue" / "orders" / "0" / ("0" * 20)).write_bytes(bytes(6_000_000))
-    assert run("audit", tmp_path / "built", code=1)["wrong_units"] == 30
+    assert run("audit", tmp_path / "built", code=1)["wrongUnits"] == 30
     assert run("rebuild", tmp_path / "built", "--in-place", "--master", "local[2]")["units"] == 90
-    assert run("audit", tmp_path / "built")["wrong_units"] == 0
+    assert run("audit", tmp_path / "built")["wrongUnits"] == 0
     for ways in (["--in-place", "--output", tmp_path / "x"], [], ["--in-place", "--salvage"]):
         run("rebuild", behind, *ways, "--master", "local[2]", code=2)
     log_file = behind / "commitlog" / ("0" * 20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
@@ -35,7 +34,7 @@ def run(
         summary = check_store(view, findings.append, delay_levels=table, on_progress=on_progress)
     output = make_output(format)
     output.document(
-        {"findings": [finding.as_dict() for finding in findings], "summary": dataclasses.asdict(summary)},
+        {"findings": findings, "summary": summary},
         [
             *(line for finding in findings for line in finding_lines(finding)),
             summary_line(summary),

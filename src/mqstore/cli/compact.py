@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, MasterOption, check_master, parse_path
+from mqstore.cli.options import FormatOption, MasterOption, parse_path
 from mqstore.cli.output import Format, make_output, size_text, step_bar
+from mqstore.cli.spark_session import spark_session
 
 
 def run(
@@ -24,18 +24,12 @@ def run(
 
     Killed in the middle it leaves the old files of a directory or the new, never both or neither.
     """
-    from mqstore import spark as mqspark
+    from mqstore.spark import jobs
 
-    session = mqspark.session(check_master(master), "mqstore compact")
-    try:
-        with step_bar("compacting") as on_progress:
-            result = mqspark.jobs.compact(
-                session, output.absolute(), target_file_bytes=target_mib << 20, on_progress=on_progress
-            )
-    finally:
-        session.stop()
+    with spark_session("compact", master) as session, step_bar("compacting") as on_progress:
+        result = jobs.compact(session, output.absolute(), target_file_bytes=target_mib << 20, on_progress=on_progress)
     before = f"{result.files_before} files ({size_text(result.bytes_before)})"
     after = f"{result.files_after} ({size_text(result.bytes_after)})"
     line = f"{before} have become {after}, in {result.seconds:.1f} s"
-    make_output(format).document(dataclasses.asdict(result), [line])
+    make_output(format).document(result, [line])
     return 0

@@ -15,12 +15,11 @@ from mqstore.cli.options import (
     StorePath,
     TopicOption,
     WhereOption,
-    check_master,
     parse_path,
     parse_time,
 )
 from mqstore.cli.output import Format, make_output, size_text, step_bar
-from mqstore.store.view import StoreView
+from mqstore.cli.spark_session import spark_session
 
 
 def run(
@@ -45,45 +44,29 @@ def run(
     format: FormatOption = Format.text,
 ) -> int:
     """Export messages to Parquet, in directories topic=T/date=YYYY-MM-DD (UTC); the same export again does nothing."""
-    from mqstore import spark as mqspark
+    from mqstore.spark import jobs
 
-    StoreView(store).close()  # a path that is no store is told before Spark is started
     options = {
         "subscribe": topic,
         "where": where,
         "startingTimestamp": None if begin is None else str(parse_time(begin, 0)),
         "endingTimestamp": None if end is None else str(parse_time(end, 0) + 1),
     }
-    session = mqspark.session(check_master(master), "mqstore export")
-    try:
-        with step_bar("exporting") as on_progress:
-            result = mqspark.jobs.export(
-                session,
-                store.absolute(),
-                output.absolute(),
-                job_id=job_id,
-                options={name: value for name, value in options.items() if value is not None},
-                columns=None if columns is None else [name.strip() for name in columns.split(",")],
-                partition_by=[name.strip() for name in partition_by.split(",") if name.strip()],
-                table_format="delta" if delta else "parquet",
-                on_progress=on_progress,
-            )
-    finally:
-        session.stop()
+    with spark_session("export", master, store) as session, step_bar("exporting") as on_progress:
+        result = jobs.export(
+            session,
+            store.absolute(),
+            output.absolute(),
+            job_id=job_id,
+            options={name: value for name, value in options.items() if value is not None},
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            partition_by=[name.strip() for name in partition_by.split(",") if name.strip()],
+            table_format="delta" if delta else "parquet",
+            on_progress=on_progress,
+        )
     done = "done before" if result.replayed else f"in {result.seconds:.1f} s"
     make_output(format).document(
-        {
-            "output": str(result.output),
-            "jobId": result.job_id,
-            "rows": result.rows,
-            "files": result.files,
-            "bytes": result.bytes,
-            "logBytes": result.log_bytes,
-            "seconds": round(result.seconds, 3),
-            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
-            "replayed": result.replayed,
-            "manifest": str(result.manifest),
-        },
+        result,
         [f"{result.rows} messages in {result.files} files ({size_text(result.bytes)}), {done}: {result.output}"],
     )
     return 0

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mqstore.cli.options import (
-    FormatOption,
-    OptionalMasterOption,
-    ReportOption,
-    StorePath,
-    TopicOption,
-    check_master,
-)
-from mqstore.cli.output import Format, Output, make_output, step_bar, time_text
+from mqstore.cli.messages import broker_name
+from mqstore.cli.options import FormatOption, OptionalMasterOption, ReportOption, StorePath, TopicOption
+from mqstore.cli.output import Format, Output, make_output, step_bar, time_text, to_json
+from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
 from mqstore.store.settings import GroupProgress
 from mqstore.store.view import StoreView
+
+_COLUMNS = ("group", "topic", "queue", "offset", "end", "lag")
 
 
 def run(
@@ -40,27 +36,27 @@ def run(
 
     With --master or --report Spark reads what waits, and tells since when it does.
     """
-    on_spark = master is not None or report is not None
     with StoreView(store) as view:
         progress = view.progress()
-        rows = [row for row in progress if group in (None, row.group) and topic in (None, row.topic)]
-        overlooked = [] if on_spark else view.overlooked({(row.topic, row.queue_id) for row in rows})
-    if most is not None and not rows and (group is not None or topic is not None):
+    if most is not None and (group is not None or topic is not None) and not _of(progress, group, topic):
         raise _nothing_to_watch(group, topic, progress)
-    if on_spark:
-        return _on_spark(store, group, topic, most, report, master or "local[2]", make_output(format))
-    totals: dict[str, int] = {}
-    for row in rows:
-        totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
     output = make_output(format)
-    if rows:
-        cells = [(row.group, row.topic, row.queue_id, row.consumer_offset, row.max_offset, row.lag) for row in rows]
-        output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), cells)
-    lines = [f"{name}: {lag} messages behind" for name, lag in sorted(totals.items())] or ["no group has progress here"]
-    warnings = [finding.as_dict() for finding in overlooked]
-    output.document({"progress": [dataclasses.asdict(row) for row in rows], "lag": totals, "warnings": warnings}, lines)
-    output.warnings(overlooked)
-    return _alert(most, totals)
+    if master is None and report is None:
+        found = _here(store, group, topic, output)
+    else:
+        found = _on_spark(store, group, topic, report, master or "local[2]", output)
+    lag: dict[str, int] = found["lag"]
+    lines = [f"{name}: {behind} messages behind" for name, behind in sorted(lag.items())]
+    lines = lines or ["no group has progress here"]
+    if found.get("report") is not None:
+        lines.append(f"report: {found['report']}")
+    output.document(found, lines)
+    output.warnings(found["warnings"])
+    return int(most is not None and any(behind > most for behind in lag.values()))
+
+
+def _of(progress: list[GroupProgress], group: str | None, topic: str | None) -> list[GroupProgress]:
+    return [row for row in progress if group in (None, row.group) and topic in (None, row.topic)]
 
 
 def _nothing_to_watch(group: str | None, topic: str | None, progress: list[GroupProgress]) -> UsageError:
@@ -72,45 +68,32 @@ def _nothing_to_watch(group: str | None, topic: str | None, progress: list[Group
     return UsageError(f"no progress is here of {' in '.join(asked)}", hint=hint)
 
 
-def _alert(most: int | None, totals: dict[str, int]) -> int:
-    return int(most is not None and any(lag > most for lag in totals.values()))
+def _here(store: Path, group: str | None, topic: str | None, output: Output) -> dict[str, Any]:
+    with StoreView(store) as view:
+        rows = _of(view.progress(), group, topic)
+        overlooked = view.overlooked({(row.topic, row.queue_id) for row in rows})
+    totals: dict[str, int] = {}
+    for row in rows:
+        totals[row.group] = totals.get(row.group, 0) + (row.lag or 0)
+    if rows:
+        cells = [(row.group, row.topic, row.queue_id, row.consumer_offset, row.max_offset, row.lag) for row in rows]
+        output.table("consumer groups", _COLUMNS, cells)
+    name = broker_name(store)
+    return {
+        "progress": [{"brokerName": name, **to_json(row)} for row in rows],
+        "lag": totals,
+        "warnings": overlooked,
+    }
 
 
 def _on_spark(
-    store: Path,
-    group: str | None,
-    topic: str | None,
-    most: int | None,
-    report: Path | None,
-    master: str,
-    output: Output,
-) -> int:
-    from mqstore import spark as mqspark
+    store: Path, group: str | None, topic: str | None, report: Path | None, master: str, output: Output
+) -> dict[str, Any]:
+    from mqstore.spark import jobs
 
-    session = mqspark.session(check_master(master), "mqstore lag")
-    try:
-        with step_bar("reading what waits") as on_progress:
-            result = mqspark.jobs.lag(
-                session, store.absolute(), group=group, topic=topic, report=report, on_progress=on_progress
-            )
-    finally:
-        session.stop()
+    with spark_session("lag", master) as session, step_bar("reading what waits") as on_progress:
+        result = jobs.lag(session, store.absolute(), group=group, topic=topic, report=report, on_progress=on_progress)
     cells = [(*row[1:7], None if row.oldest_ms is None else time_text(row.oldest_ms)) for row in result.rows]
-    output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag", "oldest waiting"), cells)
-    lines = [f"{name}: {lag} messages behind" for name, lag in sorted(result.lag.items())]
-    if result.report is not None:
-        lines.append(f"report: {result.report}")
-    output.document(
-        {
-            "progress": [row._asdict() for row in result.rows],
-            "lag": result.lag,
-            "waiting": [one._asdict() for one in result.waiting],
-            "seconds": round(result.seconds, 3),
-            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
-            "report": None if result.report is None else str(result.report),
-            "warnings": [finding.as_dict() for finding in result.warnings],
-        },
-        lines or ["no group has progress here"],
-    )
-    output.warnings(result.warnings)
-    return _alert(most, result.lag)
+    output.table("consumer groups", (*_COLUMNS, "oldest waiting"), cells)
+    found: dict[str, Any] = to_json(result)
+    return {"progress": found.pop("rows"), "lag": result.lag, **found, "warnings": result.warnings}

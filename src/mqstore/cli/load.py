@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, MasterOption, check_master, parse_path, parse_time
+from mqstore.cli.options import FormatOption, MasterOption, parse_path, parse_time
 from mqstore.cli.output import Format, make_output, size_text, step_bar
+from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
 
 
@@ -32,31 +33,18 @@ def run(
     It may also have tags, keys, properties, delayLevel, queueId, bornTimestamp and storeTimestamp. Messages are stored
     in the order of their times; the same table and store time give the same bytes.
     """
-    from mqstore import spark as mqspark
+    from mqstore.spark import jobs
     from mqstore.spark.telling import refusing
 
     options = dict(_option(one) for one in option or ())
     stored_ms = None if stored is None else parse_time(stored, 0)
-    session = mqspark.session(check_master(master), "mqstore load")
-    try:
+    with spark_session("load", master) as session:
         with refusing("Spark cannot read the table"):
             frame = session.read.format(table_format).options(**options).load(table)
         with step_bar("loading") as on_progress:
-            result = mqspark.jobs.load(
-                session, frame, output.absolute(), store_timestamp_ms=stored_ms, on_progress=on_progress
-            )
-    finally:
-        session.stop()
+            result = jobs.load(session, frame, output.absolute(), store_timestamp_ms=stored_ms, on_progress=on_progress)
     make_output(format).document(
-        {
-            "output": str(result.output),
-            "records": result.records,
-            "logBytes": result.log_bytes,
-            "units": result.units,
-            "keys": result.keys,
-            "seconds": round(result.seconds, 3),
-            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
-        },
+        result,
         [f"{result.records} messages ({size_text(result.log_bytes)}), in {result.seconds:.1f} s: {result.output}"],
     )
     return 0

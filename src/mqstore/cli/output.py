@@ -7,6 +7,7 @@ shown with control characters escaped, so that a message cannot move the cursor.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import enum
 import io
 import json
@@ -46,8 +47,8 @@ class Format(str, enum.Enum):
 class Output(Protocol):
     """One way of printing."""
 
-    def document(self, value: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
-        """One answer: ``value`` as JSON, or ``lines`` as text."""
+    def document(self, value: object, lines: Iterable[str] = ()) -> None:
+        """One answer: ``value``, a mapping or something with fields, as JSON, or ``lines`` as text."""
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table; not printed as JSON, where :meth:`document` has it all."""
@@ -65,7 +66,7 @@ class Output(Protocol):
 class JsonOutput:
     """JSON on standard output, one document or one line for each row."""
 
-    def document(self, value: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
+    def document(self, value: object, lines: Iterable[str] = ()) -> None:
         """Print ``value``."""
         _write_json(value, indent=2)
 
@@ -87,7 +88,7 @@ class JsonOutput:
         """Print nothing."""
 
 
-def _write_json(value: Mapping[str, Any], **style: Any) -> None:
+def _write_json(value: object, **style: Any) -> None:
     """Print ``value`` in the characters of the output's encoding, escaped where it lacks one."""
     plain = to_json(value)
     text = json.dumps(plain, ensure_ascii=False, **style)
@@ -115,7 +116,7 @@ class TextOutput:
             sys.stdout.reconfigure(errors="backslashreplace")  # what this terminal cannot show
         self._console = _Console(width=width, markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
 
-    def document(self, value: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
+    def document(self, value: object, lines: Iterable[str] = ()) -> None:
         """Print ``lines``."""
         for line in lines:
             self._console.print(Text(printable(line)), soft_wrap=True)
@@ -157,7 +158,15 @@ def make_output(kind: Format) -> Output:
 
 
 def to_json(value: Any) -> Any:
-    """``value`` with bytes as base64 and everything else that JSON lacks as text."""
+    """``value`` with bytes as base64, and everything else that JSON lacks as text.
+
+    Fields of dataclasses and named tuples get their names by :func:`json_name`; names in a mapping stay as they are, as
+    they may be those of topics. How long something took is rounded to milliseconds.
+    """
+    if isinstance(value, Finding):
+        return value.as_dict()
+    if (names := _field_names(value)) is not None:
+        return {json_name(name): _rounded(name, to_json(getattr(value, name))) for name in names}
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Mapping):
@@ -169,6 +178,24 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)
+
+
+def _field_names(value: Any) -> Sequence[str] | None:
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    return value._fields if isinstance(value, tuple) and hasattr(value, "_fields") else None
+
+
+def _rounded(name: str, value: Any) -> Any:
+    if not name.endswith("seconds"):
+        return value
+    return {key: round(one, 3) for key, one in value.items()} if isinstance(value, dict) else round(value, 3)
+
+
+def json_name(name: str) -> str:
+    """A field's name in JSON: camelCase, as in a broker's files and in the columns on Spark; times are in ms there."""
+    first, *rest = (name.removesuffix("_ms") if name.endswith("timestamp_ms") else name).split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def printable(text: str) -> str:
@@ -193,12 +220,12 @@ def time_text(timestamp_ms: int) -> str:
 
 def size_text(size_bytes: int) -> str:
     """A size for people."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, check_master, parse_path
-from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar
+from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, parse_path
+from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar, to_json
+from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
 from mqstore.store.rebuild import RebuildResult, check_ways, rebuild
 from mqstore.store.salvage import Loss
-from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from mqstore.spark.jobs.rebuilding import RebuildResult as SparkResult
@@ -49,32 +49,17 @@ def _tell(result: RebuildResult | SparkResult, losses: Sequence[Loss], out: Outp
     if result.left_out:
         lines.append(f"{result.left_out} messages are in no queue: their records claim queues or places that cannot be")
     out.document(
-        {
-            "output": str(result.output),
-            "queues": result.queues,
-            "units": result.units,
-            "logBytes": result.log_bytes,
-            "seconds": round(result.seconds, 3),
-            "losses": [
-                {"path": str(loss.path), "begin": loss.begin, "end": loss.end, "reason": loss.reason} for loss in losses
-            ],
-            "leftOut": result.left_out,
-        },
+        to_json(result) | {"losses": losses},
         [*lines, f"{result.units} messages in {result.queues} queues, in {result.seconds:.1f} s: {result.output}"],
     )
     return 1 if losses or result.left_out else 0
 
 
 def _on_spark(store: Path, output: Path | None, in_place: bool, master: str, out: Output) -> int:
-    from mqstore import spark as mqspark
+    from mqstore.spark import jobs
 
     check_ways(output, in_place)
-    StoreView(store).close()  # a path that is no store is told before Spark is started
-    session = mqspark.session(check_master(master), "mqstore rebuild")
-    try:
-        with step_bar("rebuilding") as on_progress:
-            target = None if output is None else output.absolute()
-            result = mqspark.jobs.rebuild(session, store.absolute(), target, in_place=in_place, on_progress=on_progress)
-    finally:
-        session.stop()
+    with spark_session("rebuild", master, store) as session, step_bar("rebuilding") as on_progress:
+        target = None if output is None else output.absolute()
+        result = jobs.rebuild(session, store.absolute(), target, in_place=in_place, on_progress=on_progress)
     return _tell(result, [], out)

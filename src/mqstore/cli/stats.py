@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mqstore.cli.options import (
-    FormatOption,
-    FromLogOption,
-    OptionalMasterOption,
-    ReportOption,
-    StorePath,
-    check_master,
-)
-from mqstore.cli.output import Format, Output, make_output, size_text, step_bar, time_text
+from mqstore.cli.options import FormatOption, FromLogOption, OptionalMasterOption, ReportOption, StorePath
+from mqstore.cli.output import Format, Output, make_output, size_text, step_bar, time_text, to_json
+from mqstore.cli.spark_session import spark_session
+from mqstore.errors import UsageError
+from mqstore.findings import Finding
+from mqstore.layout.checkpoint import Checkpoint
 from mqstore.store.message import QueueInfo
+from mqstore.store.settings import GroupProgress
 from mqstore.store.view import StoreView
 
+if TYPE_CHECKING:
+    from mqstore.spark.jobs import StatsResult
+
 _MOST_ROWS = 30
+
+
+class _Summary(NamedTuple):
+    """What a store says of itself. ``index_files`` and ``index_keys`` are None when the log alone was read."""
+
+    commit_log_min_offset: int
+    commit_log_max_offset: int
+    commit_log_files: int
+    commit_log_file_size: int
+    index_files: int | None
+    index_keys: int | None
+    running: bool
+    checkpoint: Checkpoint
+    topics: list[TopicTotal]
+    queues: list[QueueInfo]
+    progress: list[GroupProgress]
+    warnings: list[Finding]
+
+
+class TopicTotal(NamedTuple):
+    """A topic, how many queues it has, and the messages in them."""
+
+    topic: str
+    queues: int
+    messages: int
 
 
 def run(
@@ -33,100 +59,103 @@ def run(
     With --master or --report every message is looked at, by Spark: days, hours, tags, sizes and producers' hosts are
     counted as well.
     """
-    if master is not None or report is not None:
-        return _on_spark(store, report, master or "local[2]", make_output(format))
-    with StoreView(store, from_log=from_log) as view:
-        queues = view.queues()
-        progress = view.progress()
-        log_min, log_end = view.min_physical_offset, view.log_end
-        inventory = view.log.inventory
-        index_keys = [] if from_log else [file.header.index_count - 1 for file in view.index_files()]
-        checkpoint = view.checkpoint
-        aborted = view.was_aborted
-        overlooked = view.overlooked()
-    topics = list(topic_totals(queues))
+    on_spark = master is not None or report is not None
+    if from_log and on_spark:
+        raise UsageError("Spark counts what is in the log in any case", hint="leave out --from-log")
+    summary = _summary(store, from_log)
     output = make_output(format)
-    output.table("topics", ("topic", "queues", "messages"), topics)
-    if progress:
-        rows = [(p.group, p.topic, p.queue_id, p.consumer_offset, p.max_offset, p.lag) for p in progress]
-        output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), rows)
-    document = {
-        "commitLogMinOffset": log_min,
-        "commitLogMaxOffset": log_end,
-        "commitLogFiles": len(inventory.entries),
-        "commitLogFileSize": inventory.size_bytes,
-        "indexFiles": len(index_keys),
-        "indexKeys": sum(index_keys),
-        "running": aborted,
-        "checkpoint": checkpoint._asdict(),
-        "topics": [{"topic": topic, "queues": count, "messages": messages} for topic, count, messages in topics],
-        "queues": [dataclasses.asdict(queue) for queue in queues],
-        "progress": [dataclasses.asdict(row) for row in progress],
-        "warnings": [finding.as_dict() for finding in overlooked],
-    }
-    output.warnings(overlooked)
-    output.document(
-        document,
-        (
-            (
-                f"commit log: offsets {log_min} to {log_end} ({size_text(log_end - log_min)}) in "
-                f"{len(inventory.entries)} files of {size_text(inventory.size_bytes)}"
-            ),
-            f"index: {sum(index_keys)} keys in {len(index_keys)} files",
-            f"checkpoint: {time_text(checkpoint.physic_msg_timestamp_ms)} UTC",
-            f"state: {'running, or ended without a clean close' if aborted else 'closed'}",
-        ),
-    )
+    if on_spark:
+        result = _count(store, report, master or "local[2]")
+        _tell_counts(result, output)
+        warnings = [*summary.warnings, *(one for one in result.warnings if one not in summary.warnings)]
+        counted = {name: value for name, value in _counts(result).items() if name != "warnings"}
+        output.document(to_json(summary) | {"warnings": warnings, "counted": counted}, _lines_of_counts(result))
+    else:
+        _tell_summary(summary, output)
+        warnings = summary.warnings
+        output.document(summary, _lines_of_summary(summary))
+    output.warnings(warnings)
     return 0
 
 
-def topic_totals(queues: Iterable[QueueInfo]) -> Iterable[tuple[str, int, int]]:
-    """Topic, its queues and the messages in them, in order of the topics."""
+def topic_totals(queues: Iterable[QueueInfo]) -> list[TopicTotal]:
+    """Each topic with its queues and the messages in them, in order of the topics."""
     totals: dict[str, list[int]] = {}
     for queue in queues:
         total = totals.setdefault(queue.topic, [0, 0])
         total[0] += 1
         total[1] += queue.count
-    return ((topic, queues_of, messages) for topic, (queues_of, messages) in sorted(totals.items()))
+    return [TopicTotal(topic, *total) for topic, total in sorted(totals.items())]
 
 
-def _on_spark(store: Path, report: Path | None, master: str, output: Output) -> int:
-    from mqstore import spark as mqspark
+def _summary(store: Path, from_log: bool) -> _Summary:
+    with StoreView(store, from_log=from_log) as view:
+        queues = view.queues()
+        inventory = view.log.inventory
+        index_keys = None if from_log else [file.header.index_count - 1 for file in view.index_files()]
+        return _Summary(
+            commit_log_min_offset=view.min_physical_offset,
+            commit_log_max_offset=view.log_end,
+            commit_log_files=len(inventory.entries),
+            commit_log_file_size=inventory.size_bytes,
+            index_files=None if index_keys is None else len(index_keys),
+            index_keys=None if index_keys is None else sum(index_keys),
+            running=view.was_aborted,
+            checkpoint=view.checkpoint,
+            topics=topic_totals(queues),
+            queues=queues,
+            progress=view.progress(),
+            warnings=view.overlooked(),
+        )
 
-    StoreView(store).close()  # a path that is no store is told before Spark is started
-    session = mqspark.session(check_master(master), "mqstore stats")
-    try:
-        with step_bar("counting") as on_progress:
-            result = mqspark.jobs.stats(session, store.absolute(), report=report, on_progress=on_progress)
-    finally:
-        session.stop()
+
+def _tell_summary(summary: _Summary, output: Output) -> None:
+    output.table("topics", ("topic", "queues", "messages"), summary.topics)
+    if summary.progress:
+        rows = [(p.group, p.topic, p.queue_id, p.consumer_offset, p.max_offset, p.lag) for p in summary.progress]
+        output.table("consumer groups", ("group", "topic", "queue", "offset", "end", "lag"), rows)
+
+
+def _lines_of_summary(summary: _Summary) -> list[str]:
+    begin, end = summary.commit_log_min_offset, summary.commit_log_max_offset
+    is_known = summary.index_files is not None
+    files = f"{summary.commit_log_files} files of {size_text(summary.commit_log_file_size)}"
+    return [
+        f"commit log: offsets {begin} to {end} ({size_text(end - begin)}) in {files}",
+        f"index: {summary.index_keys} keys in {summary.index_files} files" if is_known else "index: not looked at",
+        f"checkpoint: {time_text(summary.checkpoint.physic_msg_timestamp_ms)} UTC",
+        f"state: {'running, or ended without a clean close' if summary.running else 'closed'}",
+    ]
+
+
+def _count(store: Path, report: Path | None, master: str) -> StatsResult:
+    from mqstore.spark import jobs
+
+    with spark_session("stats", master) as session, step_bar("counting") as on_progress:
+        return jobs.stats(session, store.absolute(), report=report, on_progress=on_progress)
+
+
+def _tell_counts(result: StatsResult, output: Output) -> None:
     topics = [(*one[:3], time_text(one.first_ms), time_text(one.last_ms)) for one in result.topics]
     output.table("topics", ("topic", "messages", "bytes", "first stored", "last stored"), topics)
     output.table("days", ("day", "messages", "bytes"), result.days)
     output.table("sizes", ("up to bytes", "messages"), result.sizes)
     output.table("tags", ("topic", "tag", "messages"), result.tags[:_MOST_ROWS])
     output.table("hosts", ("host", "messages"), [(one.name, one.messages) for one in result.hosts[:_MOST_ROWS]])
+
+
+def _lines_of_counts(result: StatsResult) -> list[str]:
     rate = f"at most {result.peak_per_second:.1f} a second over an hour"
     lines = [f"{result.messages} messages ({size_text(result.bytes)}), {rate}; counted in {result.seconds:.1f} s"]
-    if result.report is not None:
-        lines.append(f"report: {result.report}")
-    output.document(
-        {
-            "messages": result.messages,
-            "bytes": result.bytes,
-            "seconds": round(result.seconds, 3),
-            "stageSeconds": {name: round(seconds, 3) for name, seconds in result.stage_seconds.items()},
-            "peakPerSecond": result.peak_per_second,
-            "topics": [one._asdict() for one in result.topics],
-            "days": [{"day": day, "messages": count, "bytes": size} for day, count, size in result.days],
-            "hours": [one._asdict() for one in result.hours],
-            "tags": [one._asdict() for one in result.tags],
-            "hosts": [{"host": one.name, "messages": one.messages} for one in result.hosts],
-            "sizes": [{"upToBytes": size, "messages": count} for size, count in result.sizes],
-            "report": None if result.report is None else str(result.report),
-            "warnings": [finding.as_dict() for finding in result.warnings],
-        },
-        lines,
-    )
-    output.warnings(result.warnings)
-    return 0
+    return lines if result.report is None else [*lines, f"report: {result.report}"]
+
+
+def _counts(result: StatsResult) -> dict[str, Any]:
+    counts: dict[str, Any] = to_json(result)
+    return counts | {
+        "peakPerSecond": result.peak_per_second,
+        "days": [{"day": day, "messages": count, "bytes": size} for day, count, size in result.days],
+        "hosts": [{"host": one.name, "messages": one.messages} for one in result.hosts],
+        "tags": [{"topic": one.topic, "tag": one.name, "messages": one.messages} for one in result.tags],
+        "sizes": [{"upToBytes": size, "messages": count} for size, count in result.sizes],
+    }

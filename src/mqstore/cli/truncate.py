@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mqstore.cli.options import FormatOption, StorePath, parse_path
-from mqstore.cli.output import Format, make_output, progress_bar
+from mqstore.cli.output import Format, make_output, progress_bar, to_json
 from mqstore.store.rebuild import truncate
 
 
@@ -30,13 +30,7 @@ def run(
     with progress_bar("truncating") as on_progress:
         result = truncate(store, at, output, on_progress=on_progress)
     make_output(format).document(
-        {
-            "output": str(result.output),
-            "logEnd": at,
-            "queues": result.queues,
-            "units": result.units,
-            "seconds": round(result.seconds, 3),
-        },
+        to_json(result) | {"logEnd": at},
         [f"{result.units} messages in {result.queues} queues up to offset {at}: {result.output}"],
     )
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from mqstore import errors
 from mqstore.cli.demo.flights import LoadResult
 from mqstore.cli.demo.stage import Stage
+from mqstore.cli.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +35,13 @@ def run(stage: Stage, output: Path, load: LoadResult, master: str) -> PipelineRe
 
     stage.heading("3. Spark: export, rebuild, audit")
     store, parquet, rebuilt = output / "flights", output / "parquet", output / "rebuilt"
-    with stage.progress(f"starting Spark ({master})"):
-        session = mqspark.session(master, "mqstore demo")
-    try:
+    with ExitStack() as stack:
+        with stage.progress(f"starting Spark ({master})"):
+            session = stack.enter_context(spark_session("demo", master))
         mqspark.register(session)
         _export(stage, session, store, parquet)
         identical = _rebuild(stage, session, store, rebuilt)
         rows, per_day = _audit(stage, session, parquet, store, load)
-    finally:
-        session.stop()
     return PipelineResult(parquet, rebuilt, rows, identical, per_day)
 
 

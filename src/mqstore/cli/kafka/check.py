@@ -24,7 +24,7 @@ def run(path: LogPath, format: FormatOption = Format.text) -> int:
     count = sum(finding.severity is not Severity.NOTE for finding in findings)
     make_output(format).document(
         {
-            "findings": [finding.as_dict() for finding in findings],
+            "findings": findings,
             "summary": {"findings": count, "partitions": partitions},
         },
         [

@@ -10,8 +10,9 @@ import typer
 from mqstore import errors
 from mqstore.cli.kafka.filters import parse_codec
 from mqstore.cli.kafka.options import SkipDamageOption
-from mqstore.cli.options import FormatOption, check_master, parse_path
+from mqstore.cli.options import FormatOption, parse_path
 from mqstore.cli.output import Format, make_output
+from mqstore.cli.spark_session import spark_session
 from mqstore.store.paths import StorePaths
 
 
@@ -70,13 +71,10 @@ def run(
         kafka_settings={"compression_type": parse_codec("none" if codec is None else codec).name.lower()},
     )
     if master is not None:
-        from mqstore import spark as mqspark
+        from mqstore.spark import jobs
 
-        session = mqspark.session(check_master(master), "mqstore convert")
-        try:
-            report = mqspark.jobs.convert(session, source.absolute(), output.absolute(), options=options)
-        finally:
-            session.stop()
+        with spark_session("convert", master) as session:
+            report = jobs.convert(session, source.absolute(), output.absolute(), options=options)
     else:
         report = (convert.to_kafka if to_kafka else convert.to_rocketmq)(source, output, options)
     losses = report.total_losses()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqstore import errors
+from mqstore.cli.output import to_json
 from mqstore.files.whole import read_whole
 from mqstore.layout.kafka import checkpoints, names
 from mqstore.layout.kafka.names import FileKind
@@ -47,8 +48,8 @@ def _decoder(name: str) -> Callable[[bytes], Rows] | None:
         FileKind.TIME_INDEX: lambda data: [
             {"timestamp": one.timestamp_ms, "offset": one.offset} for one in TimeIndex.decode(data, base)
         ],
-        FileKind.TXN_INDEX: lambda data: [_camel(one._asdict()) for one in decode_txn_index(data)],
-        FileKind.SNAPSHOT: lambda data: [_camel(one._asdict()) for one in decode_producer_snapshot(data)],
+        FileKind.TXN_INDEX: lambda data: to_json(decode_txn_index(data)),
+        FileKind.SNAPSHOT: lambda data: to_json(decode_producer_snapshot(data)),
     }
     return by_kind.get(segment.kind)
 
@@ -65,18 +66,8 @@ _BY_NAME: Final[dict[str, Callable[[bytes], Rows]]] = {
     names.LOG_STARTS: _offsets,
     names.CLEANER_OFFSETS: _offsets,
     names.HIGH_WATERMARKS: _offsets,
-    names.LEADER_EPOCHS: lambda data: [_camel(one._asdict()) for one in checkpoints.decode_leader_epochs(data)],
+    names.LEADER_EPOCHS: lambda data: to_json(checkpoints.decode_leader_epochs(data)),
     names.PARTITION_METADATA: lambda data: [{"topicId": checkpoints.format_uuid(checkpoints.decode_topic_id(data))}],
     names.META_PROPERTIES: lambda data: [dict(checkpoints.decode_meta_properties(data))],
     names.CLEAN_SHUTDOWN: lambda data: [{"brokerEpoch": checkpoints.decode_clean_shutdown(data)}],
 }
-
-
-def _camel(members: dict[str, Any]) -> dict[str, Any]:
-    """Members under Kafka's spelling: ``timestamp_ms`` is ``timestamp``."""
-    return {_camel_name(name.removesuffix("_ms")): value for name, value in members.items()}
-
-
-def _camel_name(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

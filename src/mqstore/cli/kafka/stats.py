@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from mqstore.cli.kafka.options import LogPath, TopicOption
@@ -21,7 +20,7 @@ def run(path: LogPath, topic: TopicOption = None, format: FormatOption = Format.
             "path": str(path),
             "metaProperties": view.meta_properties,
             "running": view.was_aborted,
-            "partitions": [dataclasses.asdict(one) for one in found],
+            "partitions": found,
             "odd": [str(one) for one in view.odd_partitions().values()],
             "suspended": [{"path": str(one), "state": state.value} for one, state in suspended],
         }

@@ -39,7 +39,8 @@ def query_cq(
             record = view.message_at(unit.physical_offset)
             output.row(
                 {
-                    "index": offset, **unit._asdict(),
+                    "index": offset, "physicalOffset": unit.physical_offset, "storeSize": unit.size_bytes,
+                    "tagsCode": unit.tags_code,
                     "message": None if record is None else message_json(record, broker_name(store)),
                 },
                 f"{offset}: physical offset {unit.physical_offset}, size {unit.size_bytes}, "
