@@ -235,6 +235,17 @@ def test_what_the_answers_hold(good: Path) -> None:
     assert [json.loads(line)["queueOffset"] for line in tail] == [29, 30]
 
 
+def test_python_runs_the_package_as_the_command(good: Path) -> None:
+    command = [sys.executable, "-m", "mqstore"]
+    done = subprocess.run([*command, "check", str(good)], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing wrong" in done.stdout
+    help_text = subprocess.run(
+        [*command, "get", "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert "Usage: python -m mqstore get" in help_text
+
+
 def test_a_reader_that_goes_away_is_no_failure(golden: Path) -> None:
     for style in FORMATS:
         command = shlex.join([*COMMAND, "dump", str(golden / "basic" / "store"), "--format", style])
