@@ -235,6 +235,27 @@ def test_what_the_answers_hold(good: Path) -> None:
     assert [json.loads(line)["queueOffset"] for line in tail] == [29, 30]
 
 
+def test_a_condition_where_tags_are_meant_is_told(tmp_path: Path) -> None:
+    with open_small(tmp_path / "s") as store:
+        for tags in ("paid", "amount > 10", "not paid", "true"):
+            store.put(Message("t", b"", tags=tags, properties={"amount": "20"}, queue_id=0))
+        store.wait_dispatched()
+    for text in ("amount > 10", "amount>10 and TAGS is not null", "a in ('x', 'y')"):
+        result = run("get", tmp_path / "s", "t", "-w", text)
+        assert result.exit_code == 0
+        assert f"warning: {text} is taken as a tag" in result.stderr
+        assert "--sql" in result.stderr
+    for text in ("paid", "paid || refunded", "true", "not paid for", "amount >", "*"):
+        assert run("get", tmp_path / "s", "t", "-w", text).stderr == ""
+    found = json.loads(run("get", tmp_path / "s", "t", "-w", "amount > 10", "--format", "json").stdout)
+    assert [message["tags"] for message in found["messages"]] == ["amount > 10"]  # such a tag can be asked for
+
+
+def test_each_where_says_what_it_takes() -> None:
+    assert "--sql" in run("get", "--help").output
+    assert "condition" in run("export", "--help").output
+
+
 def test_python_runs_the_package_as_the_command(good: Path) -> None:
     command = [sys.executable, "-m", "mqstore"]
     done = subprocess.run([*command, "check", str(good)], capture_output=True, text=True, check=False, timeout=60)

@@ -14,7 +14,6 @@ from mqstore.cli.options import (
     MasterOption,
     StorePath,
     TopicOption,
-    WhereOption,
     parse_path,
     parse_time,
 )
@@ -31,7 +30,14 @@ def run(
         ),
     ],
     topic: TopicOption = None,
-    where: WhereOption = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            "-w",
+            help='Tags to pick, as "paid || refunded", or a condition: "amount > 10".',
+        ),
+    ] = None,
     begin: BeginOption = None,
     end: EndOption = None,
     columns: Annotated[str | None, typer.Option(help="Columns to write, with commas; left out: all.")] = None,

@@ -33,7 +33,9 @@ QueueOption = Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue of
 SqlOption = Annotated[
     str | None, typer.Option("--sql", help="A condition on the properties, as \"amount > 10 AND region = 'eu'\".")
 ]
-WhereOption = Annotated[str | None, typer.Option("--where", "-w", help='Tags to pick, as "paid || refunded".')]
+TagsOption = Annotated[
+    str | None, typer.Option("--where", "-w", help='Tags to pick, as "paid || refunded"; conditions go to --sql.')
+]
 LimitOption = Annotated[int, typer.Option("--max", "-m", min=1, help="At most this many messages.")]
 FromLogOption = Annotated[
     bool, typer.Option("--from-log", help="Read the log alone: for a store that has lost its queues or index.")
