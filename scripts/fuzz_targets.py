@@ -105,7 +105,7 @@ def units(data: bytes) -> None:
 def names_of_files(data: bytes) -> None:
     """Names of files and folders, ids and delay levels."""
     name = text.decode_text(data)
-    for parse in (file_names.parse_offset_file_name, file_names.parse_queue_id, names.parse_partition_directory,
+    for parse in (file_names.parse_queue_id, names.parse_partition_directory,
                   names.parse_segment_file, names.parse_metadata_snapshot, message_id.decode_message_id,
                   delay.parse_delay_levels, checkpoints.parse_uuid):  # fmt: skip
         allowed(lambda one=parse: one(name))  # type: ignore[misc]
@@ -138,7 +138,7 @@ def kafka_internal(data: bytes) -> None:
 def _read(kernels: Any, data: bytes, base: int) -> list[Any]:
     columns = kernels.scan(data, 0, len(data), base, check_crc=bool(base & 8))
     rows = (data, columns, 0, columns.count)
-    file, other = bytearray(40 + 4 * 5 + 20 * 9), bytearray(40 + 4 * 5 + 20 * 9)
+    file, head = bytearray(40 + 4 * 5 + 20 * 9), bytearray(40 + 4 * 5)
     keys = kernels.index_keys(*rows)
     return [
         contents(columns),
@@ -152,8 +152,8 @@ def _read(kernels: Any, data: bytes, base: int) -> list[Any]:
         kernels.index_put(file, 5, 9, data, columns, 0, 0, columns.count),
         bytes(file),
         keys,
-        kernels.index_put_keys(other, 5, 9, keys, 0),
-        bytes(other),
+        kernels.index_entries(head, 5, keys),
+        bytes(head),
         kernels.select_units(data, [5, 7], 0).tolist(),
         *_records_at(kernels, data, base),
         kernels.unit_span(data, 0, 9, None, 1 << 14, 1 << 20),

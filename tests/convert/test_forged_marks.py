@@ -31,6 +31,7 @@ FITTING: list[Header] = [
     ("rmq.storeTimestamp", b"5"), ("rmq.physicalOffset", b"0"),
     ("rmq.bornHost", b"127.0.0.1:1"), ("rmq.storeHost", b"127.0.0.1:1"),
 ]  # fmt: skip
+CODECS = [SysFlag.COMPRESSED | kind for kind in (0, SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSION_ZSTD)]
 NO_HOST: list[Header] = [*FITTING[:2], ("rmq.bornHost", b"127.0.0.1:0"), ("rmq.storeHost", b"127.0.0.1:0")]
 COUNTED = {
     "rmq.storeTimestamp": Loss.LATER_TIMES,
@@ -158,6 +159,7 @@ def forged(draw: st.DrawFn) -> KafkaMessage:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.one_of(forged(), st.just(KafkaMessage("t", b"ordinary", timestamp_ms=7))), min_size=4, max_size=40))
 @example([KafkaMessage("t", b"x", headers=[*FITTING, ("rmq.sysFlag", b"4")], timestamp_ms=7)])
+@example([KafkaMessage("t", b"", headers=[*FITTING, ("rmq.sysFlag", b"%d" % kind)], timestamp_ms=7) for kind in CODECS])
 def test_no_header_loses_hides_or_moves_a_record(messages: list[KafkaMessage]) -> None:
     with tempfile.TemporaryDirectory() as root:
         assert_all_there(*there_and_back(messages, Path(root)))

@@ -10,11 +10,19 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
-from mqstore.errors import DamageError, MqstoreError
+from mqstore.errors import MqstoreError
 from mqstore.layout import properties as props
-from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, MAX_PROPERTIES_SIZE, PROPERTY_KEYS, SysFlag
+from mqstore.layout.constants import (
+    HOST_V4_SIZE,
+    HOST_V6_SIZE,
+    LONG_MAX,
+    LONG_MIN,
+    MAX_PROPERTIES_SIZE,
+    PROPERTY_KEYS,
+    SysFlag,
+)
 from mqstore.layout.hosts import decode_host, encode_host
-from mqstore.layout.kafka.codec import decompress
+from mqstore.layout.kafka.codec import InflateError, InflateLimitError, decompress
 from mqstore.layout.kafka.constants import Codec, TimestampType
 from mqstore.layout.kafka.record import Record as KafkaRecord
 from mqstore.layout.record import Record as Message
@@ -46,14 +54,14 @@ _HEX: Final = "hex:"
 _MAX_BODY_BYTES: Final = 256 << 20
 _HOST_BITS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _INT: Final = (-(1 << 31), (1 << 31) - 1)
-_LONG: Final = (0, (1 << 63) - 1)
+_LONG: Final = (0, LONG_MAX)
 _NUMBERS: Final = {
     STORE_TIMESTAMP: _LONG,
     PHYSICAL_OFFSET: _LONG,
     FLAG: _INT,
     SYS_FLAG: (0, _INT[1]),
     RECONSUME_TIMES: _INT,
-    PREPARED_OFFSET: (-(1 << 63), (1 << 63) - 1),
+    PREPARED_OFFSET: (LONG_MIN, LONG_MAX),
 }
 
 
@@ -140,7 +148,7 @@ def inflated(message: Message | FormerMessage) -> bytes | None:
         inflater = zlib.decompressobj()
         body = inflater.decompress(message.body, _MAX_BODY_BYTES)
         return body if inflater.eof and not inflater.unused_data else None
-    except (zlib.error, DamageError):
+    except (zlib.error, InflateError, InflateLimitError):
         return None
 
 
