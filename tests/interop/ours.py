@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import zlib
+from functools import partial
 from typing import Any
 
 from interop.dumps import Dump, Questions
 from mqstore import QueueInfo, Record, StoreView
 from mqstore.layout.index import index_keys
+from store.offset_as_v4 import offset_at_as_v4
 
 #: More than any key has, so that no answer is cut.
 MANY = 100_000
@@ -141,7 +143,7 @@ def _queue(records: dict[int, dict[str, Any]], info: QueueInfo, units: list[dict
 
 def _by_time(view: StoreView, info: QueueInfo, asked: dict[str, Any], is_v4: bool) -> dict[str, Any]:
     topic, queue_id = info.topic, info.queue_id
-    lower = view.offset_at_as_v4 if is_v4 else view.offset_at
+    lower = partial(offset_at_as_v4, view) if is_v4 else view.offset_at
     found = {"offsetByTime": [[time, lower(topic, queue_id, time)] for time, _ in asked.get("offsetByTime", ())]}
     if "offsetByTimeUpper" in asked:
         # Where no message is as old as that, ours is one less than the minimum, theirs 0 as if the first one were.

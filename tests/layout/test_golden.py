@@ -16,7 +16,7 @@ from mqstore.errors import CorruptRecordError
 from mqstore.layout import properties
 from mqstore.layout.checkpoint import decode_checkpoint, encode_checkpoint
 from mqstore.layout.constants import SCHEDULE_TOPIC
-from mqstore.layout.file_names import parse_offset_file_name, parse_queue_id
+from mqstore.layout.file_names import parse_queue_id
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.queue_unit import QueueUnit, decode_unit, encode_unit
 from mqstore.layout.record import Blank, Damage, Record, decode_record, encode_blank
@@ -66,9 +66,7 @@ def log_of(golden: Path, name: str) -> dict[int, bytes]:
     """The log's files by the offset they start at."""
     found = {}
     for path in sorted((golden / name / "store" / "commitlog").iterdir()):
-        start = parse_offset_file_name(path.name)
-        assert start is not None
-        found[start] = path.read_bytes()
+        found[int(path.name)] = path.read_bytes()
     return found
 
 
@@ -150,7 +148,7 @@ def log_bytes(golden: Path, name: str, offset: int, size: int) -> bytes:
 def test_queue_units(golden, name):
     root = golden / name / "store" / "consumequeue"
     files = {
-        (topic.name, parse_queue_id(queue.name), parse_offset_file_name(file.name)): file.read_bytes()
+        (topic.name, parse_queue_id(queue.name), int(file.name)): file.read_bytes()
         for topic in root.iterdir()
         for queue in topic.iterdir()
         for file in queue.iterdir()

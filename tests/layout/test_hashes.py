@@ -62,7 +62,7 @@ class TestTags:
     @pytest.mark.parametrize("expression", [None, "", "*"])
     def test_all(self, expression):
         everything = TagExpression.parse(expression)
-        assert everything.is_all
+        assert not everything.tags
         assert everything.matches(None)
         assert everything.matches("x")
         assert everything.matches_code(0)
@@ -89,7 +89,7 @@ class TestTags:
         assert not some.matches("BB")
 
     def test_star_among_tags_is_a_tag(self):
-        assert not TagExpression.parse("a || *").is_all
+        assert TagExpression.parse("a || *").tags == {"a", "*"}
 
     @pytest.mark.parametrize("expression", ["||", "  ", " || || "])
     def test_no_tag(self, expression):

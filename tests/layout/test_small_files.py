@@ -63,9 +63,7 @@ class TestCheckpoint:
 
     def test_derived(self):
         assert checkpoint.Checkpoint(10_000, 9_000, 5_000).min_timestamp() == 6_000
-        assert checkpoint.Checkpoint(10_000, 9_000, 5_000).min_timestamp_index() == 5_000
         assert checkpoint.Checkpoint(10_000, 2_000, 0).min_timestamp() == 0
-        assert checkpoint.Checkpoint(10_000, 9_000, 7_000).min_timestamp_index() == 6_000
 
     def test_misuse(self):
         with pytest.raises(CorruptFileError):
@@ -75,26 +73,6 @@ class TestCheckpoint:
 
 
 class TestFileNames:
-    def test_offsets(self):
-        assert file_names.offset_file_name(1048576) == "00000000000001048576"
-        assert file_names.parse_offset_file_name("00000000000001048576") == 1048576
-        assert file_names.parse_offset_file_name("09223372036854775807") == 2**63 - 1
-        for name in (
-            "",
-            "notes.txt",
-            "0000000000000104857",
-            "000000000000010485760",
-            "09223372036854775808",
-            "0000000000000104857x",
-            "-0000000000001048576",
-            "٠" * 20,
-            "00000000000001048576\n",
-        ):
-            assert file_names.parse_offset_file_name(name) is None
-        for offset in (-1, 2**63):
-            with pytest.raises(UsageError):
-                file_names.offset_file_name(offset)
-
     def test_index_names(self):
         name = file_names.index_file_name(datetime(2026, 11, 27, 21, 43, 55, 990_999))
         assert name == "20261127214355990"

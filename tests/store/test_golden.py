@@ -10,6 +10,7 @@ import pytest
 
 import mqstore
 from mqstore import GetMessageStatus, StoreView
+from store.offset_as_v4 import offset_at_as_v4
 
 WITH_EXPECTED = [
     "basic", "broker", "cleaned", "crashed", "crashed-recovered", "crashed-bigindex", "crashed-bigindex-recovered",
@@ -155,7 +156,7 @@ def test_offsets_by_time(store: Path) -> None:
                 if is_v5:
                     found = view.offset_at(queue["topic"], queue["queueId"], timestamp_ms)
                 else:
-                    found = view.offset_at_as_v4(queue["topic"], queue["queueId"], timestamp_ms)
+                    found = offset_at_as_v4(view, queue["topic"], queue["queueId"], timestamp_ms)
                 assert found == offset, (queue["topic"], queue["queueId"], timestamp_ms)
 
 

@@ -22,7 +22,7 @@ from mqstore.kafka.records import records_of
 from mqstore.kafka.segment import Segment
 from mqstore.kafka.swapping import remove_broken_off, swap_in
 from mqstore.kafka.transactions import CommittedFilter
-from mqstore.layout.constants import INT_MAX
+from mqstore.layout.constants import INT_MAX, LONG_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _uncleanable(segments: Sequence[Segment], stable: int, config: KafkaConfig, 
 
 def _end_of(segment: Segment) -> int:
     last = segment.base_offset - 1
-    for _, header, _ in segment.headers(lookup.start_position(segment, (1 << 63) - 1)):
+    for _, header, _ in segment.headers(lookup.start_position(segment, LONG_MAX)):
         last = header.last_offset
     return last + 1
 

@@ -36,10 +36,6 @@ class Checkpoint(NamedTuple):
         """Time in ms up to which log and consume queues are complete for certain, at least 0."""
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - SAFETY_MARGIN_MS)
 
-    def min_timestamp_index(self) -> int:
-        """The same with the index: time in ms up to which all three are complete for certain."""
-        return min(self.min_timestamp(), self.index_msg_timestamp_ms)
-
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The whole file, 4096 bytes. Raises UsageError when a value does not fit 64 bits."""

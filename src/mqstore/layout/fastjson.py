@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from mqstore.errors import CorruptConfigError, UsageError
+from mqstore.layout.constants import LONG_MAX, LONG_MIN
 
 JsonValue: TypeAlias = "dict[str | int, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 MAX_DEPTH: Final = 64
 """Containers inside containers; settings files need seven."""
-_LONG_MIN: Final = -(2**63)
-_LONG_MAX: Final = 2**63 - 1
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]*')
@@ -179,7 +178,7 @@ class _Reader:
 
     def _integer(self, match: re.Match[str]) -> int:
         value = int(match[0])
-        if not _LONG_MIN <= value <= _LONG_MAX:
+        if not LONG_MIN <= value <= LONG_MAX:
             self._fail("a whole number of 64 bits")
         self._at = match.end()
         return value
@@ -277,7 +276,7 @@ def _scalar(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int) and _LONG_MIN <= value <= _LONG_MAX:
+    if isinstance(value, int) and LONG_MIN <= value <= LONG_MAX:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return repr(value)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from mqstore.errors import CorruptFileError, UsageError
 from mqstore.layout.buffers import Buffer
+from mqstore.layout.constants import LONG_MIN
 
 EXT_HEAD: Final = struct.Struct(">hqqh")
 END_MARKER: Final = struct.Struct(">h").pack(-1)
@@ -17,7 +18,7 @@ SPARE_SIZE: Final = 4
 """Bytes that stay free at a file's end, for the end marker."""
 MAX_EXT_ADDRESS: Final = -(2**31) - 1
 """Tags codes up to this number are addresses of ext units; every hash and every time lies above."""
-_ADDRESS_BASE: Final = -(2**63)
+_ADDRESS_BASE: Final = LONG_MIN
 
 
 class ExtUnit(NamedTuple):

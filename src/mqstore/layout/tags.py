@@ -61,11 +61,6 @@ class TagExpression:
             raise UsageError("the tag expression names no tag", found=repr(expression), hint='use "*" for all messages')
         return cls(tags, frozenset(map(tags_code, tags)))
 
-    @property
-    def is_all(self) -> bool:
-        """True when every message matches, with or without tags."""
-        return not self.tags
-
     def matches_code(self, code: int) -> bool:
         """Whether a unit with this tags code may match; different tags can share a code, so check the message
         too.

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.message_id import decode_message_id
 from mqstore.layout.record import Record
 from mqstore.layout.sql92 import SqlExpression
@@ -22,7 +23,7 @@ from mqstore.store.message import GetResult, QueryResult, QueueInfo
 from mqstore.store.settings import GroupProgress, Settings, group_progress
 from mqstore.store.time_search import parse_boundary, store_time_of
 
-TIME_MAX_MS: Final = (1 << 63) - 1
+TIME_MAX_MS: Final = LONG_MAX
 
 
 class StoreReader(ABC):

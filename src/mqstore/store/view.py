@@ -47,7 +47,6 @@ from mqstore.store.queue_states import (
 )
 from mqstore.store.settings import Settings
 from mqstore.store.store_reader import StoreReader
-from mqstore.store.time_search import offset_at_by_file_times
 
 _UNITS_AT_A_TIME = 4096
 
@@ -238,18 +237,6 @@ class StoreView(StoreReader):
         what is in them.
         """
         return log_overlooked(self) + ([] if self._from_log else queues_overlooked(self, queues))
-
-    @_steady
-    def offset_at_as_v4(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The offset that a RocketMQ 4.9 broker answers for a time: to tell what a consumer reset there will do.
-
-        It picks the queue's file by modification time and gives the nearest message, which may be on either side.
-        Use :meth:`offset_at` for an answer that can be relied on.
-        """
-        found = self._find(topic, queue_id)
-        if found is None or not isinstance(found.queue, QueueReader):
-            return 0
-        return offset_at_by_file_times(self.log, found, found.queue.inventory.entries, timestamp_ms)
 
     def _note_get(self, count: int, start_ns: int) -> None:
         """Nobody asks a view for counts."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from mqstore import errors
 from mqstore.layout import constants as c
 from mqstore.layout import properties as props
-from mqstore.layout.constants import SysFlag
+from mqstore.layout.constants import LONG_MAX, SysFlag
 from mqstore.layout.hosts import encode_host
 from mqstore.layout.record import record_size
 from mqstore.store.commit_log import Pending
@@ -22,7 +22,6 @@ from mqstore.store.message import Message
 from mqstore.store.paths import is_legal_topic
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
 MAX_QUEUE_ID = c.MAX_QUEUES - 1
 """Settings count the queues of a topic; an id beyond this is a mistake that a broker would stumble over."""
 _WITHOUT_OFFSET = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
@@ -101,8 +100,8 @@ def _check_numbers(message: Message, queue_id: int) -> None:
         ("sys_flag", message.sys_flag, 0, _INT_MAX),
         ("delay_level", message.delay_level, 0, _INT_MAX),
         ("reconsume_times", message.reconsume_times, 0, _INT_MAX),
-        ("prepared_transaction_offset", message.prepared_transaction_offset, 0, _LONG_MAX),
-        ("born_timestamp_ms", 0 if message.born_timestamp_ms is None else message.born_timestamp_ms, 0, _LONG_MAX),
+        ("prepared_transaction_offset", message.prepared_transaction_offset, 0, LONG_MAX),
+        ("born_timestamp_ms", 0 if message.born_timestamp_ms is None else message.born_timestamp_ms, 0, LONG_MAX),
     )
     for name, value, low, high in limits:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -56,13 +56,6 @@ class TestNames:
         if expected is not None and expected.state is PartitionState.LIVE:
             assert names.partition_directory_name(expected.topic, expected.partition) == name
 
-    def test_a_suffixed_name_fits(self) -> None:
-        unique = uuid.UUID(HEX)
-        name = names.suffixed_directory_name("t" * 249, 7, PartitionState.DELETE, unique)
-        assert len(name) == 255
-        assert name.endswith(f"-7.{HEX}-delete")
-        assert names.parse_partition_directory(name) == ("t" * (255 - len(f"-7.{HEX}-delete")), 7, "delete")
-
     @pytest.mark.parametrize(
         ("name", "expected"),
         [

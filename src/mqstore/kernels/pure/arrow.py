@@ -11,14 +11,13 @@ from mqstore.kernels.api import Allocate, Column, LogColumns, StringLists, Strin
 from mqstore.kernels.pure.checks import check_rows, optional_part, part, properties_text, text_of
 from mqstore.kernels.pure.scan import find_values
 from mqstore.layout.buffers import Buffer
-from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, INT_MAX, LONG_MAX, SysFlag
+from mqstore.layout.constants import HOST_V4_SIZE, HOST_V6_SIZE, INT_MAX, LONG_MAX, LONG_MIN, SysFlag
 from mqstore.layout.hosts import decode_host
 from mqstore.layout.message_id import encode_message_id
 from mqstore.layout.properties import parse
 from mqstore.layout.properties import split_keys as split_key_text
 from mqstore.layout.text import decode_text
 
-_LONG_MIN: Final = -LONG_MAX - 1
 _TOO_LARGE: Final = "the column would hold 2 GiB or more: take fewer rows"
 
 
@@ -122,7 +121,7 @@ def msg_id_text(
 def ms_to_us(column: Column, start: int, stop: int, *, allocate: Allocate | None = None) -> Any:
     """See :meth:`mqstore.kernels.api.Kernels.ms_to_us`."""
     check_rows(len(column), start, stop)
-    return _numbers([min(max(1000 * time, _LONG_MIN), LONG_MAX) for time in column[start:stop]], allocate)
+    return _numbers([min(max(1000 * time, LONG_MIN), LONG_MAX) for time in column[start:stop]], allocate)
 
 
 def _filled(data: bytes, allocate: Allocate | None) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import re
-import uuid
 from typing import Final, NamedTuple
 
 from mqstore.errors import UsageError
@@ -26,7 +25,6 @@ _REPLACED: Final = {
     CLEAN_SHUTDOWN, META_PROPERTIES, RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS, LEADER_EPOCHS,
     PARTITION_METADATA,
 }  # fmt: skip
-_MAX_NAME: Final = 255
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})", re.ASCII)
 _SUFFIXED: Final = re.compile(r"(.+)\.([0-9a-f]{32})-(delete|future|stray)", re.ASCII)
@@ -110,12 +108,6 @@ def partition_directory_name(topic: str, partition: int) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= INT_MAX:
         raise UsageError("no such partition number", expected=f"0 to {INT_MAX}", found=repr(partition))
     return f"{topic}-{partition}"
-
-
-def suffixed_directory_name(topic: str, partition: int, state: PartitionState, unique: uuid.UUID) -> str:
-    """Name of the directory of a partition that is deleted, moved or stray; a long topic is cut to make it fit."""
-    tail = f"-{partition}.{unique.hex}-{state.value}"
-    return check_topic_name(topic)[: _MAX_NAME - len(tail)] + tail
 
 
 def parse_partition_directory(name: str) -> PartitionName | None:
