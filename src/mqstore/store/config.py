@@ -1,4 +1,7 @@
-"""The settings of a store, under RocketMQ's names in snake_case and with RocketMQ's defaults."""
+"""How a store is opened: what a ``broker.conf`` says, under RocketMQ's names in snake_case and with its defaults.
+
+What is kept about topics and groups while it runs is in :mod:`mqstore.store.settings`.
+"""
 
 from __future__ import annotations
 

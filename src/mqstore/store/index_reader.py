@@ -1,4 +1,4 @@
-"""Looking a key up in the index files of a store, newest file first.
+"""The index files of a store: which there are, and the entries in them that may be of a key.
 
 The index knows hashes, whole seconds and nothing of what later happened to the log (docs/format/index-file.md), so it
 gives *candidates*: the caller reads each record and compares topic, key and time.

@@ -1,4 +1,4 @@
-"""The settings of a store: topics, consumer groups and their offsets, from the files of ``config/``."""
+"""What a store keeps in ``config/``: its topics, its consumer groups, and how far each has come."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from mqstore.cli.options import FormatOption, parse_path
 from mqstore.cli.output import Format, make_output
 from mqstore.cli.spark_session import spark_session
 from mqstore.store.paths import StorePaths
+
+if TYPE_CHECKING:
+    from mqstore.convert import ConversionReport
 
 
 def run(
@@ -77,20 +81,17 @@ def run(
             report = jobs.convert(session, source.absolute(), output.absolute(), options=options)
     else:
         report = (convert.to_kafka if to_kafka else convert.to_rocketmq)(source, output, options)
-    losses = report.total_losses()
-    make_output(format).document(
-        report.as_dict(),
-        [
-            *(f"{old} is now {new}" for old, new in report.topics.items() if old != new),
-            *(f"{count} {loss.value}" for loss, count in losses.items()),
-            *([f"{report.group_offsets} committed offsets of groups"] if report.group_offsets else []),
-            (
-                f"{report.records} records in {len(report.partitions)} partitions, "
-                f"in {report.seconds:.1f} s: {report.output}"
-            ),
-        ],
-    )
+    make_output(format).document(report.as_dict(), _lines(report))
     return 0
+
+
+def _lines(report: ConversionReport) -> Iterator[str]:
+    yield from (f"{old} is now {new}" for old, new in report.topics.items() if old != new)
+    yield from (f"{count} {loss.value}" for loss, count in report.total_losses().items())
+    if report.group_offsets:
+        yield f"{report.group_offsets} committed offsets of groups"
+    where = f"{len(report.partitions)} partitions, in {report.seconds:.1f} s: {report.output}"
+    yield f"{report.records} records in {where}"
 
 
 def _refuse(given: bool, option: str, way: str) -> None:

@@ -23,9 +23,9 @@ from mqstore.cli.kafka.options import (
     parse_key,
 )
 from mqstore.cli.kafka.rows import batch_json, batch_line, content_json, content_line, record_json, record_line
-from mqstore.cli.kafka.small_files import rows_of
+from mqstore.cli.kafka.small_files import Rows, rows_of
 from mqstore.cli.options import FormatOption, parse_time
-from mqstore.cli.output import Format, make_output
+from mqstore.cli.output import Format, Output, make_output
 from mqstore.kafka.damage import BatchDamage
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.records import records_of
@@ -81,10 +81,7 @@ def run(
             "--skip-record-metadata": skip_record_metadata or None,
         }  # fmt: skip
         _refuse_all([name for name, value in of_logs.items() if value is not None], path)
-        for row in rows[:limit]:
-            output.row(row, " ".join(f"{name}={value}" for name, value in row.items()))
-        if limit is not None and len(rows) > limit:
-            _tell(f"cut at --max {limit}: {len(rows) - limit} more entries")
+        _print_entries(rows, limit, output)
         return 0
     wanted = Wanted(
         start or 0,
@@ -105,17 +102,27 @@ def run(
     damages = Damages(skip_damage)
     style = _Style(batches, records or not batches, skip_record_metadata, as_text)
     with KafkaView(path) as view:
-        lines = _lines(wanted_partitions(view, topic, partition), wanted, damages, style)
-        for number, line in enumerate(lines):
-            if number == limit:
-                _tell(
-                    f"cut at --max {limit}: go on with --topic {line.topic} --partition {line.partition} "
-                    f"--start {line.offset}, then with the partitions behind it"
-                )
-                break
-            output.row(line.row, line.text)
+        _print_lines(_lines(wanted_partitions(view, topic, partition), wanted, damages, style), limit, output)
         has_odd = bool(view.odd_partitions()) and (topic, partition) == (None, None)  # the view has warned of them
     return 1 if damages.count or has_odd else 0
+
+
+def _print_entries(rows: Rows, limit: int | None, output: Output) -> None:
+    for row in rows[:limit]:
+        output.row(row, " ".join(f"{name}={value}" for name, value in row.items()))
+    if limit is not None and len(rows) > limit:
+        _tell(f"cut at --max {limit}: {len(rows) - limit} more entries")
+
+
+def _print_lines(lines: Iterator[_Line], limit: int | None, output: Output) -> None:
+    for number, line in enumerate(lines):
+        if number == limit:
+            _tell(
+                f"cut at --max {limit}: go on with --topic {line.topic} --partition {line.partition} "
+                f"--start {line.offset}, then with the partitions behind it"
+            )
+            break
+        output.row(line.row, line.text)
 
 
 def _refuse_all(options: list[str], path: Path) -> None:

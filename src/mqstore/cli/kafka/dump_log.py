@@ -99,6 +99,12 @@ def run(
         skip_record_metadata,
         max_bytes,
     )
+    problems = _dump_files(files, dump, index_sanity_check, verify_index_only)
+    return 1 if problems + dump.problems else 0
+
+
+def _dump_files(files: str, dump: _LogDump, index_sanity_check: bool, verify_index_only: bool) -> int:
+    """Print all; how many problems were told, but for those that ``dump`` counts."""
     output = TextOutput()  # makes ready for text that this terminal cannot show
     problems = 0
     for text in files.split(","):
@@ -110,7 +116,7 @@ def run(
             sys.stdout.flush()
             output.error(error)
             problems += 1
-    return 1 if problems + dump.problems else 0
+    return problems
 
 
 def _dump_file(path: Path, dump: _LogDump, index_sanity_check: bool, verify_index_only: bool) -> int:
