@@ -16,9 +16,10 @@ HEAD = """# Commands
 What `mqstore --help` and `mqstore COMMAND --help` say. This page is written by `scripts/generate_cli_reference.py`.
 
 Exit codes: 0 all well; 1 findings or failure; 2 the call cannot be meant. `check` and `kafka check` alone tell findings
-(1) from not having been able to look (2). With `--format json` the answer on standard output is JSON, and so is an
-error, as an object under `error` with `type`, `message`, `hint` and where they apply `path`, `offset`, `expected`,
-`found`. `dump`, `tail` and `kafka dump` print one object a line.
+(1) from not having been able to look (2). With `--format json` the answer on standard output is JSON with names in
+camelCase, and so is an error, as an object under `error` with `type`, `message`, `hint` and where they apply `path`,
+`offset`, `expected`, `found`. `dump`, `tail` and `kafka dump` print one object a line. A command whose work Spark does
+(`--master`) tells the same as without, and what only Spark has found out.
 """
 
 

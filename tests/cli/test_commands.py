@@ -153,6 +153,7 @@ USAGE = [
     ["get", "T", "--max", "99999999999999999999"], ["get", "T", "--max", "0"],
     ["query", "--topic", "T", "--key", "k1", "--max", "99999999999999999999"], ["query"], ["query", "--key", "k"],
     ["query", "--id", "zz"], ["query", "--topic", "T", "--key", "k", "--begin", "2026-13-45"],
+    ["query", "--physical-offset", "0", "--begin", "2"], ["query", "--physical-offset", "0", "--end", "1"],
     ["query", "--topic", "T", "--key", "k", "--begin", "2", "--end", "1"], ["dump", "--start", "5"],
     ["check", "--delay-levels", "abc"], ["check", "--delay-levels", "99999999999999999999d"],
     ["tail", "--lines", "99999999999999999999"], ["tail", "--follow", "--interval-ms", "99999999999999999999"],

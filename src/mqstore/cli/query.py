@@ -41,6 +41,8 @@ def run(
     """Print the messages that bear a key, or the one with an id or at a place of the log."""
     if [key, message_id, physical_offset].count(None) != 2 or (key is not None) != (topic is not None):
         raise errors.UsageError("ask in one way", hint="--topic T --key K, or --id ID, or --physical-offset N")
+    if key is None and (begin, end) != (None, None):
+        raise errors.UsageError("times choose among messages with a key", hint="leave out --begin and --end")
     truncated = False
     with StoreView(store, from_log=from_log) as view:
         if key is not None and topic is not None:
