@@ -139,6 +139,17 @@ def test_spark_tells_the_same_and_more(store: Path, tmp_path: Path, words: list[
     assert {name: counted[name] for name in plain} == plain
 
 
+@pytest.mark.usefixtures("no_spark")
+def test_a_damaged_index_keeps_no_message_from_being_counted(store: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(store, tmp_path / "broken"))
+    break_index(broken)
+    (found,) = answers(broken, tmp_path, ["stats", "--master", "local[1]"])
+    assert found["counted"]["messages"] == 20
+    (warning,) = found["warnings"]
+    assert "/index/" in warning["path"]
+    assert run("stats", broken).exit_code == 1
+
+
 def test_the_converter() -> None:
     assert json_name("timestamp_ms") == "timestamp"
     assert json_name("physic_msg_timestamp_ms") == "physicMsgTimestamp"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mqstore.cli.options import FormatOption, FromLogOption, OptionalMasterOption, ReportOption, StorePath
 from mqstore.cli.output import Format, Output, make_output, size_text, step_bar, time_text, to_json
 from mqstore.cli.spark_session import spark_session
-from mqstore.errors import UsageError
-from mqstore.findings import Finding
+from mqstore.errors import DamageError, UsageError
+from mqstore.findings import Finding, Severity
 from mqstore.layout.checkpoint import Checkpoint
 from mqstore.store.message import QueueInfo
 from mqstore.store.settings import GroupProgress
@@ -62,18 +62,19 @@ def run(
     on_spark = master is not None or report is not None
     if from_log and on_spark:
         raise UsageError("Spark counts what is in the log in any case", hint="leave out --from-log")
-    summary = _summary(store, from_log)
     output = make_output(format)
     if on_spark:
+        summary, warnings = _summary_if_possible(store)
         result = _count(store, report, master or "local[2]")
         _tell_counts(result, output)
-        warnings = [*summary.warnings, *(one for one in result.warnings if one not in summary.warnings)]
+        warnings += [one for one in result.warnings if one not in warnings]
         counted = {name: value for name, value in _counts(result).items() if name != "warnings"}
-        output.document(to_json(summary) | {"warnings": warnings, "counted": counted}, _lines_of_counts(result))
+        output.document(summary | {"warnings": warnings, "counted": counted}, _lines_of_counts(result))
     else:
-        _tell_summary(summary, output)
-        warnings = summary.warnings
-        output.document(summary, _lines_of_summary(summary))
+        found = _summary(store, from_log)
+        warnings = found.warnings
+        _tell_summary(found, output)
+        output.document(found, _lines_of_summary(found))
     output.warnings(warnings)
     return 0
 
@@ -107,6 +108,19 @@ def _summary(store: Path, from_log: bool) -> _Summary:
             progress=view.progress(),
             warnings=view.overlooked(),
         )
+
+
+def _summary_if_possible(store: Path) -> tuple[dict[str, Any], list[Finding]]:
+    """The summary as JSON has it, and warnings; none of it where derived files are damaged: the log can be counted."""
+    try:
+        found = _summary(store, from_log=False)
+    except DamageError as error:
+        repair = error.hint or "mqstore check lists all damage"
+        place = error.path or str(store)
+        return {}, [
+            Finding(Severity.ERROR, "store", place, error.offset, error.message, error.expected, error.found, repair)
+        ]
+    return to_json(found), list(found.warnings)
 
 
 def _tell_summary(summary: _Summary, output: Output) -> None:
