@@ -35,9 +35,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+_SECRETS: Final = re.compile(
+    r"(?P<scheme>(?!file:)[a-z][a-z0-9+.-]+:)"
+    r"(?://(?:[^/?@]*@)?(?P<place>[^?]*)(?:\?.*)?|/(?:[^/?@]*@)?(?P<bucket>[^/?]*)(?:\?[^/]*)?(?P<key>/.*)?)",
+    re.DOTALL,
+)
+"""A URL, or the text of a :class:`~mqstore.files.remote.RemotePath`, whose query sticks to the bucket."""
 
 
 class MqstoreError(Exception):
@@ -45,7 +53,7 @@ class MqstoreError(Exception):
 
     Attributes:
         message: one sentence on what went wrong.
-        path: file or directory concerned, or None.
+        path: file or directory concerned, as :func:`shown_path` tells it, or None.
         offset: byte offset concerned (physical offset for commit log records, file offset otherwise), or None.
         expected: what the format or the caller asks for, or None.
         found: what was there instead, or None.
@@ -67,7 +75,7 @@ class MqstoreError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.path = None if path is None else os.fspath(path)
+        self.path = None if path is None else shown_path(path)
         self.offset = offset
         self.expected = expected
         self.found = found
@@ -93,6 +101,15 @@ class MqstoreError(Exception):
         """The attributes as a dict, for JSON output; values that are None are left out."""
         names = ("path", "offset", "expected", "found", "hint")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """``path`` as people and logs get it: of a URL without credentials and query, where secrets may stand."""
+    text = os.fsdecode(path)
+    remote = _SECRETS.fullmatch(text)
+    if remote is None:
+        return text
+    return f"{remote['scheme']}//{remote['place'] or ''}{remote['bucket'] or ''}{remote['key'] or ''}"
 
 
 def _rebuild(kind: type[MqstoreError], message: str, details: dict[str, Any]) -> MqstoreError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +178,30 @@ def test_paths(tmp_path: Path) -> None:
     assert as_path("s3://bucket").name == "bucket"
     assert as_path(f"file://{tmp_path}") == as_path(f"file:{tmp_path}") == as_path(str(tmp_path)) == tmp_path
     assert not isinstance(as_path("a:b/c"), RemotePath)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AK:hidden%2F@bucket/a/b",
+        "s3://bucket/a/b?endpoint_override=http://me:hidden@h:1/x&secret=hidden",
+        "s3://AK:hidden@bucket/a/b?secret=hidden",
+    ],
+)
+def test_what_is_told_holds_no_secrets(url: str) -> None:
+    for path in (url, as_path(url)):
+        assert mqstore.errors.shown_path(path) == "s3://bucket/a/b"
+        error = mqstore.NotAStoreError("no such store", path=path)
+        again = pickle.loads(pickle.dumps(error))
+        assert str(error) == str(again) == "no such store; path s3://bucket/a/b"
+    with pytest.raises(mqstore.UsageError, match="no file system") as caught:
+        as_path(url.replace("s3:", "nope:")).stat()
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/a:/b", "a:b/c", "a?b/c@d", "", "x:/y", "file:///a/b"])
+def test_local_paths_are_told_as_they_are(path: str) -> None:
+    assert mqstore.errors.shown_path(path) == path
 
 
 def test_a_local_copy_is_no_different(golden: Path, tmp_path: Path) -> None:

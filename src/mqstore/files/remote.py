@@ -61,9 +61,8 @@ class RemotePath(PosixPath):
 
     @property
     def url(self) -> str:
-        """The URL, without a query: no place for secrets."""
-        scheme, name, *inside = self.parts
-        return f"{scheme}//" + "/".join([name.partition("?")[0], *inside])
+        """The URL, without credentials and query."""
+        return errors.shown_path(self)
 
     @property
     def address(self) -> tuple[Any, str]:
@@ -154,14 +153,15 @@ class RemotePath(PosixPath):
 
 @functools.lru_cache(maxsize=32)
 def _file_system(url: str) -> tuple[Any, str]:
+    shown = errors.shown_path(url)
     try:
         from pyarrow.fs import FileSystem
     except ImportError:
-        raise errors.UsageError("URLs need pyarrow", found=url, hint=errors.hint_extra("spark", "pyarrow")) from None
+        raise errors.UsageError("URLs need pyarrow", found=shown, hint=errors.hint_extra("spark", "pyarrow")) from None
     try:
         system, root = FileSystem.from_uri(url)
     except (ValueError, OSError) as error:
-        raise errors.UsageError(f"no file system for this URL: {error}", found=url.partition("?")[0]) from None
+        raise errors.UsageError(f"no file system for this URL: {str(error).replace(url, shown)}", found=shown) from None
     return system, root
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mqstore.errors import shown_path
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
 from mqstore.layout.queue_unit import QueueUnit
@@ -62,7 +63,7 @@ def find_in_log(split: QueueSplit, lost: list[Gone], pool: FilePool) -> Wanted:
     high = max(one.high for one in lost) if all(one.high for one in lost) else readable_end(log)
     _log.warning(
         "%s: units of queues have gone, going through the log from %d to %d for their messages",
-        split.store.path, max(low, log.min_offset), high,
+        shown_path(split.store.path), max(low, log.min_offset), high,
     )  # fmt: skip
     sought = _Sought(split, lost)
     chunks = log.scan(low, high, on_damage=_pass_over, check_crc=False, pass_expired=True)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from mqstore.errors import shown_path
 from mqstore.spark.key_places import Places, find_places
 from mqstore.spark.options import Plan, ReadOptions
 from mqstore.spark.queue_guide import (
@@ -66,17 +67,18 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
         window = _window(log, selection)
         scan_bytes = _bytes(window)
         least = -(-options.min_partitions // store_count)
+        shown = shown_path(store.path)
         if options.plan is not Plan.SCAN:
             try:
                 guided = functools.partial(_guided, store, log, options, selection, window, least)
                 planned = while_queues_stay(store.paths, guided)
                 if options.plan is Plan.QUEUES or planned.cost_bytes * WORTH <= scan_bytes:
-                    _log.info("%s: %s, about %d bytes of %d", store.path, planned.how, planned.cost_bytes, scan_bytes)
+                    _log.info("%s: %s, about %d bytes of %d", shown, planned.how, planned.cost_bytes, scan_bytes)
                     return planned.pieces
                 reason = f"{planned.how} would take about {planned.cost_bytes} bytes"
             except GuideRefusedError as refused:
                 reason = str(refused)
-            _log.info("%s: going through the log, %d bytes: %s", store.path, scan_bytes, reason)
+            _log.info("%s: going through the log, %d bytes: %s", shown, scan_bytes, reason)
         window = _clipped(window, log.min_offset, readable_end(log))
         size = split_bytes_for(_bytes(window), options.split_bytes, least)
         return list(split_ranges(store, log, window, size))

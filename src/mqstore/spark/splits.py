@@ -182,7 +182,9 @@ def _end_behind(log: LogReader, start: int, newest_ms: int, quick: bool = False)
     for chunk in chunks:
         times = chunk.columns.store_timestamp_ms
         if damaged and times[0] < newest_ms:
-            _log.warning("%s: older records behind the log's end at %d are left out", damaged[0].path, end)
+            _log.warning(
+                "%s: older records behind the log's end at %d are left out", errors.shown_path(damaged[0].path), end
+            )
             break
         moments = np.frombuffer(times, np.int64)
         if quick and (times[0] < newest_ms or (moments[1:] < moments[:-1]).any()):
@@ -219,7 +221,9 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
         damaged = True
         if policy.on_corrupt_record is OnCorruptRecord.FAIL:
             raise with_hint(damage.to_error(), "onCorruptRecord=skip passes over damage")
-        _log.warning("passing over damage at %d of %s: %s", damage.physical_offset, damage.path, damage.damage)
+        _log.warning(
+            "passing over damage at %d of %s: %s", damage.physical_offset, errors.shown_path(damage.path), damage.damage
+        )
         return True
 
     last_end = first_record(log, entry, split.begin, policy)

@@ -48,7 +48,16 @@ def queue_file_finding(problem: Problem) -> Finding:
 
 def _file_finding(area: str, problem: Problem, repair: str) -> Finding:
     severity = Severity.WARNING if problem.kind is ProblemKind.FOREIGN else Severity.ERROR
-    return Finding(severity, area, str(problem.path), None, problem.kind.value, problem.expected, problem.found, repair)
+    return Finding(
+        severity,
+        area,
+        errors.shown_path(problem.path),
+        None,
+        problem.kind.value,
+        problem.expected,
+        problem.found,
+        repair,
+    )
 
 
 def log_overlooked(view: StoreView, *, beginnings: bool = True) -> list[Finding]:
@@ -76,7 +85,9 @@ def log_overlooked(view: StoreView, *, beginnings: bool = True) -> list[Finding]
     what = "sound records behind it are not looked at" if goes_on else "nothing sound lies behind it"
     message = f"a damaged record ends the log; {what}"
     repair = _SALVAGE if goes_on else REOPEN
-    found.append(Finding(Severity.ERROR, "log", str(entry.path), end, message, "a sound record", repair=repair))
+    found.append(
+        Finding(Severity.ERROR, "log", errors.shown_path(entry.path), end, message, "a sound record", repair=repair)
+    )
     return found
 
 
@@ -120,7 +131,7 @@ def queues_overlooked(view: StoreView, queues: Iterable[tuple[str, int]] | None 
     """
     what = "something else than a directory under the name of one"
     found = [
-        Finding(Severity.ERROR, "queue", str(path), None, what, "a directory", repair=DERIVED)
+        Finding(Severity.ERROR, "queue", errors.shown_path(path), None, what, "a directory", repair=DERIVED)
         for path in _no_directories(view, queues)
     ]
     for topic, queue_id in sorted(set(list_states(view.paths) if queues is None else queues)):
