@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import mqstore
 from mqstore import Message
 from mqstore.spark.jobs import compact, compacting, export, exporting, outputs, parquet
-from spark.support import fill, run_here
+from spark.support import files_below, fill, run_here
 
 NO_SPARK: Any = None
 COLUMNS = ["physicalOffset", "body"]
@@ -212,3 +212,60 @@ def test_files_of_every_codec_are_compacted(tmp_path: Path, compression: str) ->
     (file,) = output.glob("topic=*/date=*/*.parquet")
     said = {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
     assert pq.read_metadata(file).row_group(0).column(0).compression == said
+
+
+def test_a_damaged_note_of_earlier_compactions_is_told_before_anything_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    note = output / "_mqstore" / "compacted" / "files.json"
+    note.parent.mkdir()
+    monkeypatch.setattr(compacting, "run_tasks", lambda *_: pytest.fail("files were merged"))
+    for text in ("{", "[]", '{"merged": 5}', '{"merged": {"a": 5}}'):
+        note.write_text(text)
+        before = sorted(output.rglob("*"))
+        with pytest.raises(mqstore.CorruptFileError, match="note of an export is damaged") as caught:
+            compact(NO_SPARK, output)
+        assert caught.value.path == str(note)
+        assert str(note) in str(caught.value.hint)
+        assert sorted(output.rglob("*")) == before
+    note.unlink()
+    monkeypatch.setattr(compacting, "run_tasks", run_here)
+    result = compact(NO_SPARK, output)
+    assert result.files_after == 1
+    assert list(result.stage_seconds) == ["plan", "merge", "replace"]
+
+
+def test_files_of_other_columns_are_merged_among_themselves(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = tmp_path / "out"
+    for job_id, columns in (("a", COLUMNS), ("b", ["body"]), ("c", COLUMNS), ("d", ["body", "tags"]), ("e", ["body"])):
+        export(NO_SPARK, store, output, job_id=job_id, columns=columns)
+    result = compact(NO_SPARK, output)
+    assert (result.files_before, result.files_after, result.rows, result.directories) == (5, 3, 80, 1)
+    files = [pq.ParquetFile(path) for path in output.glob("topic=*/date=*/*.parquet")]
+    assert sorted((file.schema_arrow.names, file.metadata.num_rows) for file in files) == [
+        (["body"], 40), (["body", "tags"], 20), (COLUMNS, 40),
+    ]  # fmt: skip
+    places = ds.dataset(store.parent / "out", format="parquet", exclude_invalid_files=False)
+    assert places.count_rows() == 100
+    assert len(rows_by_manifest(output, "a")) == 40
+    again = compact(NO_SPARK, output)
+    assert (again.files_before, again.files_after, again.rows, again.directories) == (3, 3, 0, 0)
+
+
+@pytest.mark.parametrize("place", [0, 40, -20])
+def test_the_file_that_is_damaged_is_named(tmp_path: Path, place: int) -> None:
+    store = fill(tmp_path / "store", [bytes([number]) * 300 for number in range(20)])
+    output = two_exports(store, tmp_path / "out", compression="none")
+    bad = sorted(output.glob("topic=*/date=*/*.parquet"))[1]
+    data = bytearray(bad.read_bytes())
+    data[place : place + 16 or None] = bytes(16)
+    bad.write_bytes(data)
+    before = files_below(output)
+    with pytest.raises(mqstore.CorruptFileError, match="Parquet file cannot be read") as caught:
+        compact(NO_SPARK, output)
+    assert caught.value.path == str(bad)
+    assert "manifests" in str(caught.value.hint)
+    assert {path: data for path, data in files_below(output).items() if ".compact" not in str(path)} == before

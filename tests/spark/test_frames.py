@@ -132,15 +132,19 @@ def test_what_it_does_not_take(spark: SparkSession, golden: Path, tmp_path: Path
     ):
         with pytest.raises(UsageError):
             mqstore.spark.read(spark, store, options=options)
-    with pytest.raises(UsageError, match="does not take"):
+    with pytest.raises(UsageError, match="option columns is not taken here"):
         mqstore.spark.read(spark, store, options={"columns": "topic"}, columns=["body"])
     assert mqstore.spark.read(spark, store, options={"columns": "body,topic"}).columns == ["body", "topic"]
     assert mqstore.spark.read(spark, store, columns="body, topic").columns == ["body", "topic"]
     for columns in (["topics"], [], ["topic", "topic"]):
         with pytest.raises(UsageError):
             mqstore.spark.read(spark, store, columns=columns)
-    with pytest.raises(UsageError, match="no store to read"):
+    with pytest.raises(UsageError, match="no store to read") as caught:
         mqstore.spark.read(spark, [])
+    assert caught.value.hint == "name one or more in source"
+    for source in (b"store", 5, None, [store, b"store"], [7], ""):
+        with pytest.raises(UsageError):
+            mqstore.spark.read(spark, source)
     with pytest.raises(NotAStoreError):
         mqstore.spark.read(spark, tmp_path)
 
@@ -154,7 +158,7 @@ def test_what_names_no_store(source: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [b"topic", 5, [5], [None]], ids=repr)
 def test_what_names_no_column(columns: Any, golden: Path) -> None:
-    with pytest.raises(UsageError, match=r"no such column|columns are none"):
+    with pytest.raises(UsageError, match=r"no such column|columns are none|one of columns is not text"):
         mqstore.spark.read(NO_SPARK, golden / "basic" / "store", columns=columns)
 
 

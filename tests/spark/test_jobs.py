@@ -404,7 +404,19 @@ def test_names_of_topics_are_safe_as_directories() -> None:
     ("arguments", "complaint"),
     [
         ({"columns": ["topics"]}, "no such column"),
-        ({"options": {"view": "queues"}}, "no such column"),
+        ({"options": {"view": "queues"}}, "only messages are exported"),
+        ({"options": {"Path": "x"}}, "option Path is not taken here"),
+        ({"options": {"paths": '["x"]'}}, "option paths is not taken here"),
+        ({"options": {"pushFilters": True}}, "option pushFilters is not taken here"),
+        ({"options": {"columns": "topic"}, "columns": ["body"]}, "option columns is not taken here"),
+        ({"options": {"topic": "orders"}}, "unknown option topic"),
+        ({"options": [("where", "a")]}, "options are none"),
+        ({"columns": ["body", b"tags"]}, "one of columns is not text"),
+        ({"columns": "body,body"}, "asked for twice"),
+        ({"columns": []}, "columns"),
+        ({"partition_by": 5}, "partition_by"),
+        ({"target_file_bytes": "x"}, "target_file_bytes"),
+        ({"compression": None}, "compression"),
         ({"options": {"where": "||"}}, "tag expression"),
         ({"target_file_bytes": 0}, "target_file_bytes"),
         ({"job_id": "../x"}, "file name"),
@@ -415,6 +427,17 @@ def test_refused_exports(golden: Path, tmp_path: Path, arguments: dict[str, Any]
     with pytest.raises(mqstore.UsageError, match=complaint):
         export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_columns_of_an_export_come_one_by_one_in_one_text_and_as_an_option(golden: Path, tmp_path: Path) -> None:
+    store = golden / "basic" / "store"
+    ways: list[dict[str, Any]] = [
+        {"columns": ["queueId", "body"]}, {"columns": "queueid, BODY"}, {"options": {"columns": "queueId,body"}},
+    ]  # fmt: skip
+    for number, way in enumerate(ways):
+        export(NO_SPARK, store, tmp_path / f"{number}", **way)
+        (manifest,) = (tmp_path / f"{number}" / "_mqstore").glob("*.json")
+        assert json.loads(manifest.read_text())["columns"] == ["queueId", "body"]
 
 
 def test_export_into_a_file_is_refused(golden: Path, tmp_path: Path) -> None:
@@ -429,6 +452,18 @@ def test_another_export_into_the_same_directory_is_refused(golden: Path, tmp_pat
     with pytest.raises(mqstore.UsageError, match="another export"):
         export(NO_SPARK, golden / "broker" / "store", tmp_path / "out", options={"subscribe": "TopicTest"})
     export(NO_SPARK, golden / "basic" / "store", tmp_path / "out", job_id="basic")
+
+
+def test_an_export_without_rows_is_not_another(golden: Path, tmp_path: Path) -> None:
+    """So after a topic that was misspelt the right one can be exported to the same place."""
+    store, out = golden / "broker" / "store", tmp_path / "out"
+    assert export(NO_SPARK, store, out, options={"subscribe": "TopicTset"}).rows == 0
+    assert export(NO_SPARK, store, out, options={"subscribe": "TopicTest"}).rows > 0
+    assert export(NO_SPARK, store, out, options={"subscribe": "TopicTest"}).replayed
+    (empty,) = [one for one in (out / "_mqstore").glob("*.json") if json.loads(one.read_text())["rows"] == 0]
+    empty.write_text("{")  # nobody knows what that export wrote
+    with pytest.raises(mqstore.UsageError, match="another export"):
+        export(NO_SPARK, store, out, options={"subscribe": "TopicTest", "minPartitions": 2})
 
 
 def test_tasks_that_run_twice_at_the_same_time(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

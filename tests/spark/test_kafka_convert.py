@@ -55,7 +55,13 @@ def queues_of(store: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 
 def test_there_and_back(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     job = mqstore.spark.jobs.convert
-    made = job(spark, data, tmp_path / "store", options=OPTIONS, block_bytes=20_000)
+    told: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        told.append((done, total))
+
+    made = job(spark, data, tmp_path / "store", options=OPTIONS, block_bytes=20_000, on_progress=note)
+    assert sum(done == total for done, total in told) >= 3  # measuring, writing, building queues and index
     local = convert.to_rocketmq(data, tmp_path / "local", OPTIONS)
     assert [(one.topic, one.records, one.end_offset) for one in made.partitions] == [
         (one.topic, one.records, one.end_offset) for one in local.partitions
@@ -74,7 +80,10 @@ def test_there_and_back(spark: SparkSession, data: Path, tmp_path: Path) -> None
     job(spark, data, tmp_path / "again", options=OPTIONS, block_bytes=20_000)
     assert files_below(tmp_path / "again" / "commitlog") == files_below(tmp_path / "store" / "commitlog")
 
-    back = job(spark, tmp_path / "store", tmp_path / "back")
+    told.clear()
+    back = job(spark, tmp_path / "store", tmp_path / "back", on_progress=note)
+    assert told[0] == (0, len(back.partitions))
+    assert told[-1] == (len(back.partitions), len(back.partitions))
     convert.to_kafka(tmp_path / "local", tmp_path / "local-back")
     assert back.records == made.records
     with kafka.inspect(tmp_path / "back") as ours, kafka.inspect(tmp_path / "local-back") as other:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
 from mqstore import kafka
-from mqstore.errors import CorruptBatchError, CorruptFileError, MqstoreError
+from mqstore.errors import CorruptBatchError, CorruptFileError, MqstoreError, NotAStoreError, StoreIOError
 from mqstore.kafka import KafkaMessage
 from mqstore.spark.kafka_columns import arrow_schema
-from mqstore.spark.kafka_offsets import KafkaLogs, ending_offsets, starting_offsets
+from mqstore.spark.kafka_offsets import KafkaLogs, data_directories, ending_offsets, starting_offsets
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
@@ -186,6 +187,8 @@ def test_bounds(data: Path, expected_kafka: dict[str, Any]) -> None:
         ({"startingOffset": "earliest"}, "unknown option startingOffset"),
         ({"maxOffsetsPerTrigger": "5"}, "makes no sense in a batch"),
         ({"minOffsetsPerTrigger": "5"}, "does not have"),
+        ({"topic": "a"}, "unknown option topic"),
+        ({"kafka.isolation.levels": "read_committed"}, "unknown option kafka.isolation.levels"),
         ({"splitBytes": "0"}, "cannot be meant"),
         ({"failOnDataLoss": "perhaps"}, "cannot be meant"),
         ({"subscribePattern": "("}, "cannot be meant"),
@@ -196,13 +199,38 @@ def test_what_cannot_be_meant(data: Path, options: dict[str, str], complaint: st
         read_here(data, **options)
 
 
+@pytest.mark.parametrize("refused", ["closed", "closed/data"])
+def test_a_glob_does_not_pass_over_what_could_not_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    for name in ("closed/data", "open/data"):
+        (tmp_path / name).mkdir(parents=True)
+    real_list, real_scan, real_stat = os.listdir, os.scandir, os.stat
+
+    def refuse(path: object) -> None:
+        if str(path) == str(tmp_path / refused):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", lambda path=".": (refuse(path), real_list(path))[1])
+    monkeypatch.setattr(os, "scandir", lambda path=".": (refuse(path), real_scan(path))[1])
+    monkeypatch.setattr(os, "stat", lambda path, **options: (refuse(path), real_stat(path, **options))[1])
+    text = f"{tmp_path}/closed/*" if refused == "closed" else f"{tmp_path}/*/data"
+    with pytest.raises(StoreIOError, match="Permission denied") as caught:
+        data_directories((text,))
+    assert caught.value.path == str(tmp_path / refused)
+    monkeypatch.undo()
+    assert data_directories((f"{tmp_path}/[co]*/d*",)) == [tmp_path / "closed" / "data", tmp_path / "open" / "data"]
+    with pytest.raises(NotAStoreError, match="no Kafka log matches"):
+        data_directories((f"{tmp_path}/none/*",))
+
+
 def test_spark_tells_the_hint(spark: SparkSession, data: Path) -> None:
     with pytest.raises(Exception, match="did you mean startingOffsets"):
         load(spark, data, startingOffset="earliest").count()
 
 
 def test_options_about_brokers_are_passed_over(spark: SparkSession, data: Path) -> None:
-    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "plain"}
+    options = {"kafka.bootstrap.servers": "broker:9092", "kafka.security.protocol": "SSL", "subscribe": "plain"}
     assert spark.read.format("kafkalog").options(**options).load(str(data)).count() == 1412
 
 

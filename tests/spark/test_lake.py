@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 import pyarrow.parquet as pq
 
 import mqstore
-from mqstore.spark.jobs import compact, compacting, export, exporting, lake
+from mqstore.spark.jobs import compact, compacting, export, exporting, lake, merging
 from spark.support import expected_messages, files_below, open_files_below, run_here
 
 NO_SPARK: Any = None
@@ -229,7 +229,7 @@ def test_what_cannot_be_compacted(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_fails_leaves_no_file_open(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "_ROW_GROUP_BYTES", 1)  # so that a file has been begun by then
+    monkeypatch.setattr(merging, "_ROW_GROUP_BYTES", 1)  # so that a file has been begun by then
     damaged = max(exported.glob("topic=TopicTest/date=*/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(mqstore.CorruptFileError) as caught:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.fs
 
 import mqstore
+from mqstore import Message
+from mqstore.spark.named import stores_to_read
 from mqstore.spark.options import NAMES, OnCorruptRecord, ReadOptions, parse_either
 from mqstore.spark.stores import find_stores
+from mqstore.spark.stream import StreamReader
 from spark.support import expected_messages, read_here
 
 
@@ -40,6 +47,9 @@ def test_values_of_a_program() -> None:
     [
         ({"splitByte": "1"}, "unknown option splitByte"),
         ({"subscribes": "a"}, "unknown option"),
+        ({"topic": "a"}, "unknown option topic"),
+        ({"offset": "5"}, "unknown option offset"),
+        ({"mergeSchema": "true"}, "unknown option mergeSchema"),
         ({"splitBytes": "0"}, "splitBytes"),
         ({"splitBytes": "many"}, "splitBytes"),
         ({"minPartitions": "-1"}, "minPartitions"),
@@ -111,10 +121,10 @@ def test_a_hint_for_a_misspelt_option() -> None:
     with pytest.raises(mqstore.UsageError) as caught:
         parse(subscribepatern="a")
     assert caught.value.hint == "did you mean subscribePattern?"
-
-
-def test_options_of_others_are_passed_over() -> None:
-    assert parse(mergeSchema="true") == parse()
+    for name, hint in (("Topics", "did you mean subscribe?"), ("mergeSchema", "the options are in docs/spark.md")):
+        with pytest.raises(mqstore.UsageError) as caught:
+            parse(**{name: "a"})
+        assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,6 +147,70 @@ def test_topics_queues_and_patterns(golden: Path) -> None:
     assigned = rows(golden, assign='{"TopicTest": [1, 3], "none": [0]}')
     assert assigned == [row for row in expected if row["topic"] == "TopicTest" and row["queueId"] in (1, 3)]
     assert len(assigned) > 10
+
+
+def test_offsets_of_brokers_and_topics_that_are_not_there(golden: Path) -> None:
+    store = golden / "basic" / "store"
+    for bounds, complaint in (
+        ('{"TopicTest": {"broker-x": {"0": 5}}}', "names a broker that is not read.*expected store; found broker-x"),
+        ('{"TopicTset": {"0": 5}}', "names a topic that is not there.*found TopicTset"),
+        ('{"TopicTset": {"store": {"0": 5}}, "TopicTest": {"0": 5}}', "names a topic .*found TopicTset of store"),
+    ):
+        for name in ("startingOffsets", "endingOffsets"):
+            for view in ("messages", "queues"):
+                with pytest.raises(mqstore.UsageError, match=f"option {name} {complaint}"):
+                    stores_to_read(ReadOptions.of(store, {name: bounds, "view": view}))
+
+
+def test_a_topic_of_offsets_is_looked_for_in_the_stores_that_they_are_for(tmp_path: Path) -> None:
+    for broker, topic in (("a", "orders"), ("b", "returns")):
+        with mqstore.open(tmp_path / broker) as store:
+            store.put(Message(topic, b"x", queue_id=0))
+    both = [tmp_path / "a", tmp_path / "b"]
+    for bounds in ('{"orders": {"0": 0}}', '{"orders": {"a": {"0": 0}}}'):
+        assert len(stores_to_read(ReadOptions.of(both, {"startingOffsets": bounds}))) == 2
+    by_broker = ReadOptions.of(both, {"startingOffsets": '{"orders": {"b": {"0": 0}}}'})
+    with pytest.raises(mqstore.UsageError, match="found orders of b"):
+        stores_to_read(by_broker)
+
+
+def test_a_store_that_has_the_log_alone_may_have_any_topic(golden: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden / "basic" / "store" / "commitlog", tmp_path / "store" / "commitlog")
+    options = {"startingOffsets": '{"Elsewhere": {"0": 5}}', "subscribe": "Elsewhere"}
+    assert len(stores_to_read(ReadOptions.of(tmp_path / "store", options))) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscribe": "TopicTset,TopicTest"}, "no topic TopicTset"),
+        ({"assign": '{"TopicTset": [0]}'}, "no topic TopicTset"),
+        ({"subscribePattern": "Topictest.*"}, "no topic matches Topictest.*"),
+    ],
+)
+def test_a_topic_that_is_not_there_is_told(
+    golden: Path, caplog: pytest.LogCaptureFixture, options: dict[str, str], told: str
+) -> None:
+    store = golden / "basic" / "store"
+    stores_to_read(ReadOptions.of(store, options))
+    assert told in caplog.text
+    caplog.clear()
+    stores_to_read(ReadOptions.of(store, {"subscribe": "TopicTest"}))
+    stores_to_read(ReadOptions.of(store, {"subscribePattern": "TopicT.*"}))
+    assert caplog.text == ""
+
+
+def test_a_stream_may_be_given_offsets_of_topics_to_come(golden: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = golden / "basic" / "store"
+
+    def begin(offsets: str) -> None:
+        options = ReadOptions.parse({"path": str(store), "startingOffsets": offsets}, streaming=True)
+        StreamReader(options, ["topic"]).initialOffset()
+
+    begin('{"ToCome": {"0": 5}}')
+    assert "startingOffsets names topics that are not there" in caplog.text
+    with pytest.raises(mqstore.UsageError, match="names a broker that is not read"):
+        begin('{"TopicTest": {"broker-x": {"0": 5}}}')
 
 
 def test_offsets(golden: Path) -> None:
@@ -260,3 +334,18 @@ def test_a_glob_does_not_pass_over_what_could_not_be_looked_at(
     assert caught.value.path == str(tmp_path / refused)
     monkeypatch.undo()
     assert [Path(one.path).parent.name for one in find_stores(parse(path=f"{tmp_path}/[co]*/s*"))] == ["closed", "open"]
+
+
+def test_a_file_system_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no wrong URL: the cause is told, and what may help."""
+
+    def refuse(url: str) -> None:
+        raise OSError(f"When resolving region for bucket '{url[5:]}': could not resolve hostname")
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", SimpleNamespace(from_uri=refuse))
+    with pytest.raises(mqstore.UsageError, match=r"cannot be reached: .*could not resolve hostname") as caught:
+        find_stores(parse(path="s3://bucket-that-nobody-has/store"))
+    assert "network" in str(caught.value.hint)
+    monkeypatch.undo()
+    with pytest.raises(mqstore.UsageError, match="no file system for this URL"):
+        find_stores(parse(path="nothing://bucket/store"))

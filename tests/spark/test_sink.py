@@ -315,6 +315,7 @@ def test_a_table(spark: SparkSession, tmp_path: Path) -> None:
         ),
         ({}, frame.withColumn("storeTimestamp", frame["bornTimestamp"]), "gives its messages their times itself"),
         ({"jobid2": "x"}, frame, "did you mean jobId"),
+        ({"topic": "orders"}, frame, "unknown option topic.*docs/spark.md"),
         ({}, frame.selectExpr("'not legal' AS topic", "body"), "illegal character"),
     ]:
         with pytest.raises(Exception, match=complaint):

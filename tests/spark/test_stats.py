@@ -230,6 +230,8 @@ def test_commands(spark: SparkSession, behind: Path, tmp_path: Path, monkeypatch
     run("export", behind, "--output", tmp_path / "file" / "out", code=1)
     for table, kind in ((tmp_path / "none", "parquet"), (tmp_path / "file", "parquet"), (tmp_path / "file", "foo")):
         run("load", table, "--from", kind, "--output", tmp_path / "loaded", code=2)
+    done = CliRunner().invoke(app.build_app(), ["load", str(tmp_path / "file"), "--output", str(tmp_path / "loaded")])
+    assert f"Spark cannot read {tmp_path / 'file'} as parquet" in done.output.replace("\n", " ")
     assert not (tmp_path / "loaded").exists()
     text = CliRunner().invoke(app.build_app(), ["stats", str(behind), "--master", "local[2]"])
     assert "90 messages" in text.stdout

@@ -25,7 +25,9 @@ def run(
     Killed in the middle it leaves the old files of a directory or the new, never both or neither.
     """
     from mqstore.spark import jobs
+    from mqstore.spark.jobs.compacting import check_compact
 
+    check_compact(output, target_file_bytes=target_mib << 20)  # told before Spark is started
     with spark_session("compact", master) as session, step_bar("compacting") as on_progress:
         result = jobs.compact(session, output.absolute(), target_file_bytes=target_mib << 20, on_progress=on_progress)
     before = f"{result.files_before} files ({size_text(result.bytes_before)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,17 +40,23 @@ def run(
     ] = None,
     begin: BeginOption = None,
     end: EndOption = None,
-    columns: Annotated[str | None, typer.Option(help="Columns to write, with commas; left out: all.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to write, with commas; left out: all but propertiesString.")
+    ] = None,
     partition_by: Annotated[
         str, typer.Option(help="Directories to divide the files among: topic,date or one of these or nothing.")
     ] = "topic,date",
     delta: Annotated[bool, typer.Option("--delta", help="Commit the files to a Delta table there.")] = False,
-    job_id: Annotated[str | None, typer.Option(help="Name of the job, to go on with one that was broken off.")] = None,
+    job_id: Annotated[
+        str | None,
+        typer.Option(help="Name of the job, to add to an output that holds another; left out: by what is asked for."),
+    ] = None,
     master: MasterOption = "local[2]",
     format: FormatOption = Format.text,
 ) -> int:
     """Export messages to Parquet, in directories topic=T/date=YYYY-MM-DD (UTC); the same export again does nothing."""
     from mqstore.spark import jobs
+    from mqstore.spark.jobs.exporting import check_export
 
     options = {
         "subscribe": topic,
@@ -58,18 +64,16 @@ def run(
         "startingTimestamp": None if begin is None else str(parse_time(begin, 0)),
         "endingTimestamp": None if end is None else str(parse_time(end, 0) + 1),
     }
+    asked: dict[str, Any] = {
+        "job_id": job_id,
+        "options": {name: value for name, value in options.items() if value is not None},
+        "columns": columns,
+        "partition_by": partition_by,
+        "table_format": "delta" if delta else "parquet",
+    }
+    check_export(store, output, **asked)  # what cannot be meant is told before Spark is started
     with spark_session("export", master, store) as session, step_bar("exporting") as on_progress:
-        result = jobs.export(
-            session,
-            store.absolute(),
-            output.absolute(),
-            job_id=job_id,
-            options={name: value for name, value in options.items() if value is not None},
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            partition_by=[name.strip() for name in partition_by.split(",") if name.strip()],
-            table_format="delta" if delta else "parquet",
-            on_progress=on_progress,
-        )
+        result = jobs.export(session, store.absolute(), output.absolute(), **asked, on_progress=on_progress)
     done = "done before" if result.replayed else f"in {result.seconds:.1f} s"
     make_output(format).document(
         result,

@@ -160,8 +160,14 @@ def _file_system(url: str) -> tuple[Any, str]:
         raise errors.UsageError("URLs need pyarrow", found=shown, hint=errors.hint_extra("spark", "pyarrow")) from None
     try:
         system, root = FileSystem.from_uri(url)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise errors.UsageError(f"no file system for this URL: {str(error).replace(url, shown)}", found=shown) from None
+    except OSError as error:
+        raise errors.UsageError(
+            f"the file system of this URL cannot be reached: {str(error).replace(url, shown)}", found=shown,
+            hint="is the network up? A query with all that the file system must know, as ?region=eu-west-1, saves "
+            "asking for it",
+        ) from None  # fmt: skip
     return system, root
 
 

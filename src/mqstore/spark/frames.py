@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
-
-from mqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader
 
-_NOT_HERE: Final = {
-    "path": "name the stores in source",
-    "paths": "name the stores in source",
-    "pushfilters": "Spark hands no filters to it; choose rows by the other options",
-}
+    from mqstore.spark.options import Source
 
 _MAY_BE_NULL: Final = ("tags", "corruptReason")
 """The only columns of messages of which Spark must ask, value by value, whether one is there."""
@@ -25,7 +18,7 @@ _MAY_BE_NULL: Final = ("tags", "corruptReason")
 
 def read(
     spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     *,
     options: Mapping[str, object] | None = None,
     columns: str | Sequence[str] | None = None,
@@ -50,25 +43,16 @@ def read(
     from pyspark.sql.types import StructField, StructType
 
     from mqstore.spark.jobs.tasks import cores
-    from mqstore.spark.option_values import listed_paths
-    from mqstore.spark.options import ReadOptions
+    from mqstore.spark.options import ReadOptions, from_arguments
     from mqstore.spark.planning import levelled
     from mqstore.spark.source import RocketmqSource
-    from mqstore.store.arguments import as_list
 
-    given = dict(options or {})
-    for name in given:
-        if name.lower() in _NOT_HERE or (name.lower() == "columns" and columns is not None):
-            raise UsageError("an option that this read does not take", found=name, hint=_NOT_HERE.get(name.lower()))
-    given["paths"] = listed_paths(source)
-    if columns is not None:
-        given["columns"] = columns if isinstance(columns, str) else ",".join(map(str, as_list("columns", columns)))
-    asked: Any = given  # numbers and truth values are taken, too
+    asked: Any = from_arguments(source, options, columns)  # numbers and truth values are taken, too
     rocketmq = RocketmqSource(asked)
     schema = rocketmq.schema()
     reader = rocketmq.reader(schema)
     parts = [one.value for one in reader.partitions()]
-    parsed = ReadOptions.parse(given)
+    parsed = ReadOptions.parse(asked)
     if parsed.view == "messages":
         schema = StructType([StructField(one.name, one.dataType, one.name in _MAY_BE_NULL) for one in schema])
         if parsed.max_partitions is None:

@@ -6,14 +6,17 @@ A batch asks once. A stream asks at every trigger: what has come, what has gone,
 from __future__ import annotations
 
 import dataclasses
+import glob
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, UsageError
+from mqstore.files.whole import mode_of
 from mqstore.kafka.partition_view import PartitionView
 from mqstore.kafka.view import KafkaView
 from mqstore.spark.kafka_options import Bound, KafkaReadOptions, Partition
 from mqstore.spark.option_values import EARLIEST
+from mqstore.spark.stores import matching
 from mqstore.spark.stream_ends import Losses, lost, noted_offset, noted_offsets, reachable, share_out
 
 Offsets = dict[Partition, int]
@@ -71,14 +74,13 @@ def data_directories(paths: tuple[str, ...]) -> list[Path]:
 
     Raises:
         NotAStoreError: a pattern matches none.
+        StoreIOError: something that may match one could not be looked at.
     """
-    import glob
-
     found: list[Path] = []
     for text in paths:
         path = Path(text.removeprefix("file://").removeprefix("file:")).absolute()
-        if glob.has_magic(text) and not path.exists():
-            matches = [Path(one) for one in sorted(glob.glob(str(path)))]
+        if glob.has_magic(text) and not mode_of(path):
+            matches = matching(path)
             if not matches:
                 raise NotAStoreError("no Kafka log matches", path=text, hint="give data directories")
             found += matches

@@ -37,12 +37,11 @@ NAMES: Final = (
 """Every option, as it is written in the documentation; Spark compares names without regard to case."""
 
 WITHOUT_EFFECT: Final = (
-    "kafka.bootstrap.servers",
+    "kafka.",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
-    "kafka.group.id",
 )
 """Options of Spark's Kafka source about talking to brokers: passed over, so that a query changes its format alone."""
 
@@ -107,9 +106,9 @@ class KafkaReadOptions:
 
         Raises:
             UsageError: a value that cannot be meant, options that exclude each other or make no sense in a batch or a
-                stream, or a name that is nearly one of ours.
+                stream, or a name that there is not.
         """
-        options = values.by_name(given, NAMES, others=WITHOUT_EFFECT, refused=_REFUSED)
+        options = values.by_name(given, NAMES, others=WITHOUT_EFFECT, refused=_REFUSED, page="docs/kafka.md")
         values.check_one_subscription(options)
         if streaming:
             values.refuse(options, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"), "a stream")

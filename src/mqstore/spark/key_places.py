@@ -12,11 +12,11 @@ import numpy as np
 from mqstore import errors, kernels
 from mqstore.layout.index import IndexHeader, index_keys, key_hash
 from mqstore.layout.record import Record
+from mqstore.spark.arrays import ENTRY
 from mqstore.spark.queue_guide import GuideRefusedError
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import Split, SplitPolicy, read_split
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import ENTRY
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.log_reader import Chunk, LogReader
 from mqstore.store.view import StoreView

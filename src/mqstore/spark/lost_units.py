@@ -11,9 +11,9 @@ from mqstore.errors import shown_path
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
 from mqstore.layout.queue_unit import QueueUnit
+from mqstore.spark.arrays import PLACE, Wanted
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import readable_end
-from mqstore.spark.tables import PLACE, Wanted
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
 

@@ -18,7 +18,7 @@ from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import SplitPolicy, open_log, read_split
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import TableView
+from mqstore.spark.table_view import TableView
 from mqstore.store.columns import KEEPING_SCHEMA, SCHEMA, message_batches
 from mqstore.store.log_reader import Chunk, LogReader
 from mqstore.store.view import StoreView

@@ -6,12 +6,12 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from mqstore.errors import UsageError
 from mqstore.layout.constants import INT_MAX, LONG_MAX
-from mqstore.store.arguments import as_list, check_path
+from mqstore.store.arguments import as_list, check_path, check_texts
 
 DEFAULT_SPLIT_BYTES: Final = 256 << 20
 
@@ -32,6 +32,9 @@ STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 STRATEGIES: Final = ("error", "latest")
 """What a stream does where nothing is as new as its starting timestamp."""
 
+_MEANT: Final = {"topic": "subscribe", "topics": "subscribe", "queue": "assign", "queues": "assign"}
+"""What is meant by names that are nothing like those that we have."""
+
 _DELAY: Final = re.compile(r"\s*(\d{1,12})\s*(ms|s|m|min|h|d)\s*")
 _MOST_DIGITS: Final = 19
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -39,33 +42,43 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 def by_name(
-    given: Mapping[str, object], names: Sequence[str], *, others: Collection[str] = (), refused: Collection[str] = ()
+    given: Mapping[str, object],
+    names: Sequence[str],
+    *,
+    others: Collection[str] = (),
+    refused: Collection[str] = (),
+    page: str = "docs/spark.md",
 ) -> dict[str, str]:
     """The options under their documented names; Spark compares them without regard to case.
 
     Args:
-        given: the options as Spark gives them.
+        given: the options as Spark gives them: to those of the user it adds no more than ``path`` and ``paths``.
         names: every option that there is.
-        others: names that are passed over without a word.
+        others: names that are passed over without a word; one that ends with a dot stands for all that begin with it.
         refused: names that other sources have and this one does not.
+        page: where the options are told.
 
     Raises:
-        UsageError: a refused name, or one that is nearly one of ours: a misspelt option must not be without effect.
+        UsageError: a refused name, or any other: a misspelt option must not be without effect.
     """
     known = {name.lower(): name for name in names}
-    passed_over = {name.lower() for name in others}
     barred = {name.lower() for name in refused}
+    passed_over = {name.lower() for name in others}
+    prefixes = tuple(name for name in passed_over if name.endswith("."))
     options = {}
     for name, value in given.items():
-        lower = name.lower()
+        lower = str(name).lower()
         if lower in known:
             options[known[lower]] = _text(name, value)
-        elif lower in barred:
-            raise UsageError(f"option {name} is one that this source does not have", hint="see docs/kafka.md")
-        elif lower not in passed_over:
-            near = difflib.get_close_matches(lower, known, n=1, cutoff=0.8)
-            if near:
-                raise UsageError(f"unknown option {name}", hint=f"did you mean {known[near[0]]}?")
+            continue
+        if lower in barred:
+            raise UsageError(f"option {name} is one that this source does not have", hint=f"see {page}")
+        near = difflib.get_close_matches(lower, known, n=1, cutoff=0.8)
+        if lower in passed_over or (lower.startswith(prefixes) and not near):
+            continue
+        meant = known[near[0]] if near else _MEANT.get(lower)
+        hint = f"did you mean {meant}?" if meant in names else f"the options are in {page}"
+        raise UsageError(f"unknown option {name}", hint=hint)
     return options
 
 
@@ -107,25 +120,32 @@ def min_partitions(options: Mapping[str, str]) -> int:
 def paths(options: Mapping[str, str], what: str) -> tuple[str, ...]:
     """What ``load`` was given; UsageError, which names ``what`` is missing, for nothing."""
     # load() with a list gives its paths as JSON.
-    found = _listed(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
+    found = _from_json(options["paths"]) if "paths" in options else names(options.get("path", ""), "path")
     if not found:
-        raise UsageError(
-            f"no {what} to read",
-            hint='load("DIRECTORY"), or option path; Spark hands on options of CREATE TEMPORARY VIEW, and not those '
-            "of CREATE TABLE",
-        )
+        raise no_paths(what)
     return tuple(found)
 
 
 def listed_paths(source: Any) -> str:
     """Option ``paths`` for a path, a glob or a URL, or several; UsageError for what is none of them."""
     found = [source] if isinstance(source, (str, bytes, os.PathLike)) else as_list("paths of stores", source)
+    if not found:
+        raise UsageError("no store to read", found=repr(source)[:80], hint="name one or more in source")
     for path in found:
         check_path(path)
     return json.dumps([os.fspath(path) for path in found])
 
 
-def _listed(text: str) -> list[str]:
+def no_paths(what: str) -> UsageError:
+    """The error where a query says nothing of what is to be read."""
+    return UsageError(
+        f"no {what} to read",
+        hint='load("DIRECTORY"), or option path; Spark hands on options of CREATE TEMPORARY VIEW, and not those '
+        "of CREATE TABLE",
+    )
+
+
+def _from_json(text: str) -> list[str]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -141,6 +161,37 @@ def names(text: str, name: str) -> list[str]:
     if not values and name != "path":
         raise bad(name, "names separated by commas", text)
     return values
+
+
+def listed(name: str, values: str | Iterable[str]) -> list[str]:
+    """Names that a program gives: with commas between them in one text, or one by one.
+
+    Raises:
+        UsageError: one of them is not text.
+    """
+    found = values.split(",") if isinstance(values, str) else as_list(name, values)
+    for one in found:
+        check_texts(**{f"one of {name}": one})
+    return [text for one in found if (text := one.strip())]
+
+
+def chosen(known: Sequence[str], wanted: Iterable[str] | None) -> list[str]:
+    """The wanted columns of ``known`` under their own names, all for None; Spark compares them without regard to case.
+
+    Raises:
+        UsageError: a column is not there, or asked for twice.
+    """
+    by_lower = {name.lower(): name for name in known}
+    if wanted is None:
+        return list(known)
+    for name in wanted:
+        if name.lower() not in by_lower:
+            hint = "onCorruptRecord=keep brings it" if name.lower() == "corruptreason" else None
+            raise UsageError("no such column", expected=", ".join(known), found=name, hint=hint)
+    found = [by_lower[name.lower()] for name in wanted]
+    if len(set(found)) < len(found):
+        raise UsageError("a column is asked for twice", found=", ".join(found))
+    return found
 
 
 def pattern(text: str, name: str) -> str:

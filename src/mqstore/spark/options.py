@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +12,16 @@ from mqstore.errors import UsageError
 from mqstore.spark import option_values as values
 from mqstore.spark.condition import Condition
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES, EARLIEST, LATEST
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""What jobs read: a store, a glob or a URL, or several."""
+
+_IN_ARGUMENTS: Final = {
+    "path": "name the stores in source",
+    "paths": "name the stores in source",
+    "pushfilters": "Spark hands on no filters here; choose rows by the other options",
+}
+"""Options that make no sense where a program calls us and not Spark, and what to do instead."""
 
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -148,13 +159,19 @@ class ReadOptions:
         return self.verify_checksum and self.on_corrupt_record is OnCorruptRecord.KEEP
 
     @classmethod
+    def of(
+        cls, source: Source, options: Mapping[str, object] | None = None, columns: str | Iterable[str] | None = None
+    ) -> ReadOptions:
+        """What a program asks for in arguments; as :func:`from_arguments` and :meth:`parse` take it."""
+        return cls.parse(from_arguments(source, options, columns))
+
+    @classmethod
     def parse(cls, given: Mapping[str, object], streaming: bool = False) -> ReadOptions:
         """Check the options of a read.
 
         Raises:
             UsageError: a value that cannot be meant, options that exclude each other or make no sense in a batch or a
-                stream, or a name that is nearly one of ours. Names that are nothing like ours are passed over, as
-                Spark's own sources do.
+                stream, or a name that there is not.
         """
         options = values.by_name(given, NAMES)
         values.check_one_subscription(options)
@@ -195,6 +212,34 @@ class ReadOptions:
             discovery_interval_ms=values.interval_ms(options, "discoveryInterval"),
             starting_group=_group(options),
         )
+
+
+def from_arguments(
+    source: Source, options: Mapping[str, object] | None = None, columns: str | Iterable[str] | None = None
+) -> dict[str, object]:
+    """What a program asks for in arguments, all of it as options of the source.
+
+    Args:
+        source: a store, a glob or a URL, or several.
+        options: options but for those that :data:`_IN_ARGUMENTS` has.
+        columns: the columns, as "topic,body" or one by one; None leaves them to the options.
+
+    Raises:
+        UsageError: something is no path, no column or no option of a program.
+    """
+    if not isinstance(options, Mapping | None):
+        raise UsageError("options are none", expected="a dict", found=repr(options)[:80])
+    found = dict(options or {})
+    for name in found:
+        reason = _IN_ARGUMENTS.get(str(name).lower())
+        if reason is None and str(name).lower() == "columns" and columns is not None:
+            reason = "the argument columns names them, too: give one of the two"
+        if reason is not None:
+            raise UsageError(f"option {name} is not taken here", hint=reason)
+    found["paths"] = values.listed_paths(source)
+    if columns is not None:
+        found["columns"] = ",".join(values.listed("columns", columns))
+    return found
 
 
 def parse_either(given: Mapping[str, object]) -> ReadOptions:

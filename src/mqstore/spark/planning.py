@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mqstore.errors import shown_path
+from mqstore.spark.arrays import Numbers, UnitRange
 from mqstore.spark.key_places import Places, find_places
 from mqstore.spark.options import Plan, ReadOptions
 from mqstore.spark.queue_guide import (
@@ -24,7 +25,6 @@ from mqstore.spark.queue_splits import MESSAGES_PER_SPLIT, QueueSplit, of_few_qu
 from mqstore.spark.selection import Selection
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_bytes_for, split_ranges
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import Numbers, UnitRange
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_states import is_rebuilt, while_queues_stay
 
@@ -282,10 +282,11 @@ def _chunked(offsets: list[int]) -> list[list[int]]:
 
 
 def levelled(parts: list[list[Piece]], cores: int) -> list[list[Piece]]:
-    """The parts that would be the last on few of so many cores, shared out evenly among all.
+    """The same parts, the last of them cut anew, so that all cores end at about the same time.
 
-    A part costs the other cores as long as it takes once they have no other: a fifth part on two cores is half a part.
-    What is to be read by queues or by the index stays as it is.
+    Of five parts on two cores the fifth would keep one core at work while the other had nothing left to do: it is cut
+    into two halves. Nothing is cut where no parts are left over, where a share would be below
+    :data:`LEAST_SHARE_BYTES`, or where those left over are to be read by queues or by the index.
     """
     left = len(parts) % max(1, cores)
     splits = [piece for part in parts[len(parts) - left :] for piece in part if isinstance(piece, Split)]

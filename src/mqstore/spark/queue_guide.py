@@ -25,9 +25,9 @@ from mqstore.files.inventory import FileEntry
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
 from mqstore.layout.record import Record, queue_of
+from mqstore.spark.arrays import UNIT, Numbers
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import UNIT, Numbers
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 

@@ -21,12 +21,12 @@ from mqstore.files.pool import FilePool
 from mqstore.layout.constants import PROPERTY_INNER_MULTI_DISPATCH
 from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record, decode_record
+from mqstore.spark.arrays import PLACE, UNIT, Numbers, UnitRange, Wanted
 from mqstore.spark.lost_units import Gone, find_in_log, gone
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import HINT
-from mqstore.spark.tables import PLACE, UNIT, Numbers, UnitRange, Wanted
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader

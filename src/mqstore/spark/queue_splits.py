@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from mqstore.spark.arrays import UnitRange
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tables import UnitRange
 
 QUEUES_PER_SPLIT = 500
 MESSAGES_PER_SPLIT: Final = 500_000

@@ -102,7 +102,7 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
         SparkUnavailableError: pyspark, Java or what Spark Connect needs is missing; Spark does not start; no server
             answers at the URL; this process has a session of the other kind.
     """
-    _require_pyspark()
+    require_pyspark()
     if master.startswith("sc://"):
         return _remote_session(master, app_name, conf)
     os.environ.update(environment(master))
@@ -329,7 +329,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _require_pyspark() -> None:
+def require_pyspark() -> None:
+    """Raise SparkUnavailableError where pyspark is not installed."""
     if find_spec("pyspark") is None:
         too_old = sys.version_info < (3, 11)
         raise SparkUnavailableError(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAMES: Final = ("path", "jobId")
+_OF_THE_QUERY: Final = ("checkpointLocation", "queryName", "asyncProgressTrackingEnabled",
+                        "asyncProgressTrackingCheckpointIntervalMs")  # fmt: skip
+"""What Spark's ``writeStream`` takes as options and hands on to the sink."""
 _MAX_DELAY_LEVEL: Final = 18
 _LIMITS: Final = StoreConfig()
 
@@ -45,7 +48,7 @@ class SinkOptions(NamedTuple):
         Raises:
             UsageError: no path, a misspelt option, mode ``overwrite``, or a column that a message does not have.
         """
-        options = values.by_name(given, NAMES)
+        options = values.by_name(given, NAMES, others=_OF_THE_QUERY)
         if not options.get("path"):
             raise UsageError(
                 "no store to write to",

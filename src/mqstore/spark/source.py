@@ -18,11 +18,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqstore.errors import UsageError
 from mqstore.spark.messages import MessagesView
+from mqstore.spark.named import stores_to_read
+from mqstore.spark.option_values import chosen, no_paths
 from mqstore.spark.options import ReadOptions, parse_either
 from mqstore.spark.sink import BatchWriter, SinkOptions, StreamWriter
-from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader
-from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView, TableView
+from mqstore.spark.table_view import TableView
+from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView
 from mqstore.spark.telling import telling
 from mqstore.spark.user_schema import check_schema
 from mqstore.spark.worker import settle
@@ -53,10 +55,12 @@ class RocketmqSource(DataSource):
         """The columns of the view that the options name, or those of option ``columns``."""
         settle()
         with telling():
+            if {"owner", "provider"} <= self.options.keys():  # CREATE TABLE, whose options no reader will be given
+                raise no_paths("store")
             options = parse_either(self.options)
             view = _view(options.view)
             known = view.schema_for(options)
-            columns = _columns(known, options.columns)
+            columns = chosen(known.names, options.columns)
             import pyarrow as pa
 
             return from_arrow_schema(pa.schema([known.field(name) for name in columns]))
@@ -68,7 +72,7 @@ class RocketmqSource(DataSource):
             options = ReadOptions.parse(self.options)
             view = _view(options.view)
             columns = _columns_of(view, options, schema)
-            table = view(find_stores(options), options, columns)
+            table = view(stores_to_read(options), options, columns)
             return PushingReader(table) if options.push_filters else Reader(table)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -137,21 +141,6 @@ def _view(name: str) -> type[TableView]:
 def _columns_of(view: type[TableView], options: ReadOptions, schema: StructType) -> list[str]:
     """The columns of a schema that may be the user's own."""
     known = view.schema_for(options)
-    columns = _columns(known, schema.fieldNames())
+    columns = chosen(known.names, schema.fieldNames())
     check_schema(known, schema)
     return columns
-
-
-def _columns(known: Any, wanted: Sequence[str] | None) -> list[str]:
-    """The wanted columns under their own names; Spark compares them without regard to case."""
-    names = {name.lower(): name for name in known.names}
-    if wanted is None:
-        return list(known.names)
-    for name in wanted:
-        if name.lower() not in names:
-            hint = "onCorruptRecord=keep brings it" if name.lower() == "corruptreason" else None
-            raise UsageError("no such column", expected=", ".join(known.names), found=name, hint=hint)
-    found = [names[name.lower()] for name in wanted]
-    if len(set(found)) < len(found):
-        raise UsageError("a column is asked for twice", found=", ".join(wanted))
-    return found

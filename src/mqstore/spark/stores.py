@@ -13,6 +13,7 @@ from mqstore.errors import NotAStoreError, UsageError, from_os_error
 from mqstore.files.remote import RemotePath, as_path
 from mqstore.files.whole import mode_of
 from mqstore.spark.options import ReadOptions
+from mqstore.store.arguments import check_store_path
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import check_is_store
 
@@ -56,6 +57,20 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
     return [StoreRef(str(path), name) for path, name in zip(paths, names, strict=True)]
 
 
+def one_store(source: object) -> StorePaths:
+    """The one store that a job is for.
+
+    Raises:
+        UsageError: that is no path on this machine, or a pattern.
+        NotAStoreError: there is no store.
+    """
+    paths = StorePaths(check_store_path(source).absolute())
+    if glob.has_magic(str(source)) and not mode_of(paths.root):
+        raise UsageError("this job takes one store at a time", found=str(source), hint="name one store's directory")
+    check_is_store(paths)
+    return paths
+
+
 def check_outside(stores: Iterable[StoreRef], target: Path, what: str) -> None:
     """Raise UsageError when ``target``, where ``what`` is to be written, lies in one of the stores."""
     for root in (as_path(store.path) for store in stores):
@@ -69,7 +84,7 @@ def _expand(text: str) -> list[tuple[Path, str]]:
     """Stores with their names; those of a glob begin where it does, so that they stay when it finds more stores."""
     path = as_path(text).absolute()
     if glob.has_magic(path.name if isinstance(path, RemotePath) else text) and not mode_of(path):
-        found = [one for one in _matching(path) if StorePaths(one).looks_like_store()]
+        found = [one for one in matching(path) if StorePaths(one).looks_like_store()]
         if not found:
             raise NotAStoreError("no store matches", path=text, hint="give directories that hold commitlog/")
         parts = path.parts[-1:] if isinstance(path, RemotePath) else path.parts
@@ -79,7 +94,7 @@ def _expand(text: str) -> list[tuple[Path, str]]:
     return [(path, path.name)]
 
 
-def _matching(path: Path) -> list[Path]:
+def matching(path: Path) -> list[Path]:
     """What a glob matches; in a URL only the last name may be one.
 
     Raises:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from mqstore.spark import stream_offsets
 from mqstore.spark.messages import select_batches
+from mqstore.spark.named import check_names
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue, Range
 from mqstore.spark.queue_reading import read_queue_split
@@ -53,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Where a new query begins."""
         with telling():
+            check_names(self._queues.stores, self.options, streaming=True)
             return to_json(stream_offsets.starting_offsets(self._queues.ranges(), self.options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

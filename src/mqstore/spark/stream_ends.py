@@ -1,6 +1,7 @@
 """Where a micro-batch ends, for every source of streams: what has come, what may have been lost, what fits a limit.
 
-Offsets are kept by whatever a source divides its data by: partitions here, queues of brokers there.
+Both sources use these functions, each with keys of its own: ``kafkalog`` has offsets by partition, ``rocketmq`` by the
+queue of a broker.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from mqstore.errors import UsageError
+from mqstore.spark.arrays import UNIT
 from mqstore.spark.option_values import EARLIEST
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.queue_splits import estimated_bytes
 from mqstore.spark.stream_ends import Losses, lost, noted_offset, noted_offsets, reachable, share_out
-from mqstore.spark.tables import UNIT
 from mqstore.store.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,81 +12,15 @@ import pyarrow as pa
 from mqstore.errors import CorruptFileError
 from mqstore.files.pool import FilePool
 from mqstore.layout import index as layout
-from mqstore.spark.options import ReadOptions
-from mqstore.spark.pushed import Pushed
-from mqstore.spark.selection import Selection
+from mqstore.spark.arrays import ENTRY, UNIT, UnitRange
 from mqstore.spark.stores import StoreRef
+from mqstore.spark.table_view import TableView
 from mqstore.store.columns import BATCH_ROWS, TIMESTAMP
 from mqstore.store.queue_states import reader_up_to, while_queues_stay
 from mqstore.store.view import StoreView
 
-UNIT: Final = np.dtype([("physicalOffset", ">i8"), ("storeSize", ">i4"), ("tagsCode", ">i8")])
-ENTRY: Final = np.dtype([("keyHash", ">i4"), ("physicalOffset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-
-PLACE: Final = np.dtype([(name, np.int64) for name in ("begin", "size", "queue_offset", "range", "position")])
-"""A wanted record: :data:`mqstore.kernels.PLACE`, its queue being that of a range of a split."""
-
-Wanted = Any
-"""A NumPy array of :data:`PLACE`, in the order of the log."""
-
-Numbers = Any
-"""A NumPy array of whole numbers."""
-
 _UNITS_PER_PART: Final = 1 << 20
 _QUEUES_PER_PART: Final = 1000
-
-
-class TableView(ABC):
-    """One view of the stores of a read. It is pickled into every task, the parts it plans one by one.
-
-    Attributes:
-        schema: all its columns.
-        columns: those asked for.
-        pushable: the columns of which filters of Spark are taken over; :meth:`read` must keep to what they leave.
-        pushed: what those taken leave.
-    """
-
-    schema: ClassVar[Any]
-    pushable: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, stores: Sequence[StoreRef], options: ReadOptions, columns: Sequence[str]) -> None:
-        self.stores = list(stores)
-        self.options = options
-        self.columns = list(columns)
-        self.pushed = Pushed()
-
-    @classmethod
-    def schema_for(cls, options: ReadOptions) -> Any:
-        """The columns that there are under these options."""
-        return cls.schema
-
-    def selection(self, store: StoreRef) -> Selection:
-        """The rows wanted of one store."""
-        return Selection.of(self.options, store.broker_name).narrowed(self.pushed)
-
-    def plan(self) -> list[Any]:
-        """The parts that together are the table; here one a store."""
-        return list(self.stores)
-
-    @abstractmethod
-    def read(self, part: Any) -> Iterator[Any]:
-        """The rows of one part as Arrow record batches."""
-
-    def batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Rows with all columns as record batches of the columns asked for."""
-        columns = list(zip(*rows, strict=True))
-        if rows:
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema).select(self.columns)
-
-
-class UnitRange(NamedTuple):
-    """Units [begin, end) of one queue."""
-
-    topic: str
-    queue_id: int
-    begin: int
-    end: int
 
 
 class QueuesPart(NamedTuple):

@@ -18,11 +18,11 @@ from mqstore.files.pool import FilePool
 from mqstore.kernels.api import QueueRun
 from mqstore.layout.constants import LONG_MAX, QUEUE_UNIT_SIZE
 from mqstore.layout.queue_unit import QueueKey
+from mqstore.spark.arrays import ENTRY
 from mqstore.spark.jobs.key_files import KEY
 from mqstore.spark.jobs.queue_files import Kinds, SplitUnits, runs_of
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.splits import Split, SplitPolicy
-from mqstore.spark.tables import ENTRY
 from mqstore.store.index_header import slots_misfit
 from mqstore.store.index_reader import Geometry, IndexFileReader
 from mqstore.store.log_reader import Chunk

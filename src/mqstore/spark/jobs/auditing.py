@@ -31,16 +31,14 @@ from mqstore.spark.jobs.audit_parts import (
 from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
-from mqstore.spark.stores import StoreRef
-from mqstore.store.arguments import check_store_path
+from mqstore.spark.stores import StoreRef, one_store
 from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.multi_dispatch import find_multi_dispatch
-from mqstore.store.paths import StorePaths
 from mqstore.store.queue_states import not_rebuilt_meanwhile
-from mqstore.store.view import StoreView, check_is_store
+from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,15 +108,14 @@ def audit(
         StoreLockedError, CorruptFileError: a rebuild in place is going on, or was broken off.
     """
     clock = Clock()
-    path = check_store_path(source).absolute()
-    check_is_store(StorePaths(path))
+    paths = one_store(source)
     check_split_bytes(split_bytes)
-    levels = delay_levels_of(StorePaths(path), None if config is None else config.message_delay_level)
-    with not_rebuilt_meanwhile(StorePaths(path)), StoreView(path) as view:
+    levels = delay_levels_of(paths, None if config is None else config.message_delay_level)
+    with not_rebuilt_meanwhile(paths), StoreView(paths.root) as view:
         scan = _scan(spark, view, levels, split_bytes, on_progress)
         is_odd = _is_odd(spark, view, scan)
         clock.note("scan")
-        findings, summary = _name(spark, levels, path) if is_odd else ([], scan.summary(view))
+        findings, summary = _name(spark, levels, paths.root) if is_odd else ([], scan.summary(view))
         view.log.trust_to(view.min_physical_offset + summary.log_bytes)
         units_in_queues = sum(queue.count for queue in view.queues())
     clock.note("check")

@@ -10,37 +10,38 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
-from mqstore.files.remote import RemotePath, as_path
+from mqstore.files.remote import RemotePath
 from mqstore.files.whole import mode_of
+from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.jobs import outputs
-from mqstore.spark.jobs.exporting import (
-    DEFAULT_TARGET_FILE_BYTES,
+from mqstore.spark.jobs.export_notes import (
     STATE_DIRECTORY,
     give_up_hint,
+    read_note,
     remove_leftovers,
     unfinished_plans,
 )
-from mqstore.spark.jobs.tasks import Progress, run_tasks
+from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES
+from mqstore.spark.jobs.merging import Merge, Merged, merge_files
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.store.arguments import check_path, check_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STAGE_NAME: Final = ".compact"
 _NOTE: Final = Path(STATE_DIRECTORY, "compacted", "files.json")
-_ROW_GROUP_BYTES: Final = 32 << 20
 _EXCHANGE: Final = 2
 _ASIDE: Final = "%old"
 """Ends the name of a directory that was put aside. No partition's name does, as these are percent-encoded."""
@@ -57,6 +58,7 @@ class CompactResult:
         bytes_before, bytes_after: their lengths together.
         rows: messages in the files that were merged; none was changed.
         seconds: how long it took.
+        stage_seconds: the same by stage: plan, merge, replace.
     """
 
     directories: int
@@ -66,15 +68,7 @@ class CompactResult:
     bytes_after: int
     rows: int
     seconds: float
-
-
-class _Merge(NamedTuple):
-    """One directory: its place below the output, the files to merge, those that stay, and the new directory."""
-
-    directory: str
-    small: list[str]
-    large: list[str]
-    new: str
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 def compact(
@@ -103,12 +97,11 @@ def compact(
         CorruptFileError: a file cannot be read.
         StoreIOError, DiskFullError.
     """
-    started = time.monotonic()
-    root = _checked(as_path(output).absolute(), target_file_bytes)
+    clock = Clock()
+    root = check_compact(output, target_file_bytes=target_file_bytes)
     with _alone(root):
-        merges, before, after, rows = _compact(spark, root, target_file_bytes, on_progress)
-    seconds = time.monotonic() - started
-    return CompactResult(merges, len(before), len(after), sum(before), sum(after), sum(rows), seconds)
+        merges, before, after, rows = _compact(spark, root, target_file_bytes, on_progress, clock)
+    return CompactResult(merges, len(before), len(after), sum(before), sum(after), rows, clock.seconds, clock.stages)
 
 
 @contextlib.contextmanager
@@ -129,28 +122,34 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _compact(
-    spark: SparkSession, root: Path, target_file_bytes: int, on_progress: Progress | None
-) -> tuple[int, list[int], list[int], list[int]]:
-    """The directories that were changed, the lengths of all files before and after, and the rows of each directory."""
+    spark: SparkSession, root: Path, target_file_bytes: int, on_progress: Progress | None, clock: Clock
+) -> tuple[int, list[int], list[int], int]:
+    """The directories that were changed, the lengths of all files before and after, and the rows that were merged."""
     stage = root / STATE_DIRECTORY / _STAGE_NAME
     _restore(root, stage)
     remove_leftovers(root)
     copying.remove_tree(stage)
+    known = _noted(root)  # before the work, not after it: the note may be damaged
     before = [_size(path) for path in _files(root)]
     merges = _plan(root, stage, target_file_bytes)
     durable.make_directories(stage)
-    rows = run_tasks(spark, functools.partial(_merge, target_file_bytes), merges, on_progress)
+    clock.note("plan")
+    done = run_tasks(spark, functools.partial(merge_files, target_file_bytes), merges, on_progress)
+    clock.note("merge")
     _check_finished(root)  # one may have begun meanwhile
-    _note(root, merges)
-    for one in merges:
+    changed = [(one, merged) for one, merged in zip(merges, done, strict=True) if merged.files]
+    _note(root, known, changed)
+    for one, _ in changed:
         _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
     copying.remove_tree(stage)
-    return len(merges), before, [_size(path) for path in _files(root)], rows
+    clock.note("replace")
+    return len(changed), before, [_size(path) for path in _files(root)], sum(merged.rows for _, merged in changed)
 
 
-def _checked(root: Path, target_file_bytes: int) -> Path:
-    if target_file_bytes < 1:
-        raise errors.UsageError("target_file_bytes is below 1", found=target_file_bytes)
+def check_compact(output: object, *, target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES) -> Path:
+    """The directory to compact; raises what :func:`compact` would about it before Spark is there."""
+    check_whole("target_file_bytes", target_file_bytes, 1, LONG_MAX)
+    root = check_path(output).absolute()
     if isinstance(root, RemotePath):
         raise errors.UsageError(
             "an object store cannot change a directory in one step", found=root.url,
@@ -199,7 +198,7 @@ def _size(path: Path) -> int:
         raise errors.from_os_error(error, "look at file", path) from error
 
 
-def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[_Merge]:
+def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[Merge]:
     by_directory: dict[Path, list[Path]] = {}
     for path in _files(root):
         if path.parent != root:  # the root itself holds more than files
@@ -209,136 +208,34 @@ def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[_Merge]:
         small = [path.name for path in paths if _size(path) < target_file_bytes / 2]
         if len(small) > 1:
             large = [path.name for path in paths if path.name not in small]
-            merges.append(_Merge(str(directory), small, large, str(stage / directory.relative_to(root))))
+            merges.append(Merge(str(directory), small, large, str(stage / directory.relative_to(root))))
     return merges
 
 
-def _merge(target_file_bytes: int, merge: _Merge) -> int:
-    """Runs in a task: make the new directory, and give the rows of the files that were merged."""
-    import pyarrow as pa
+def _noted(root: Path) -> dict[str, list[str]]:
+    """Which files took the place of which in earlier compactions."""
 
-    own = Path(f"{merge.new}.{os.getpid()}-{time.monotonic_ns()}")
-    own.mkdir(parents=True)
-    try:
-        for name in merge.large:
-            os.link(Path(merge.directory, name), own / name)
-        rows = _write(merge, own, target_file_bytes)
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, OSError):
-            raise errors.from_os_error(error, "merge files", merge.directory) from error
-        raise errors.CorruptFileError(f"files cannot be merged: {error}", path=merge.directory) from error
-    durable.sync_directory(own)
-    try:
-        own.rename(merge.new)
-    except OSError:  # another attempt was faster
-        copying.remove_tree(own)
-    return rows
+    def take(content: Any) -> dict[str, list[str]]:
+        return {str(old): [str(one) for one in new] for old, new in content["merged"].items()}
+
+    path = root / _NOTE
+    hint = f"remove {path}: it only tells which files have taken the place of those that manifests name"
+    return read_note(path, take, hint) if mode_of(path) else {}
 
 
-def _write(merge: _Merge, own: Path, target_file_bytes: int) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = 0
-    stem = hashlib.sha256("/".join(merge.small).encode()).hexdigest()[:16]
-    with _MergedFiles(own, stem, target_file_bytes) as merged:
-        for name in merge.small:
-            # Given the path, a ParquetFile that refuses the file leaves it open.
-            with pa.OSFile(os.path.join(merge.directory, name)) as source, pq.ParquetFile(source) as file:
-                rows += file.metadata.num_rows
-                for number in range(file.metadata.num_row_groups):
-                    merged.add(file.read_row_group(number), file.metadata.row_group(number).column(0).compression)
-        kept = sum(pq.read_metadata(path).num_rows for path in merged.close())
-    if kept != rows:
-        raise errors.CorruptFileError("merged files lack rows", path=merge.directory, expected=rows, found=kept)
-    return rows
-
-
-class _MergedFiles:
-    """Rows of many files into files of about a size, their small row groups merged into large ones.
-
-    Use as a context manager: on leaving no file is open, whatever has failed.
-    """
-
-    def __init__(self, directory: Path, stem: str, target_file_bytes: int) -> None:
-        self._directory = directory
-        self._stem = stem
-        self._target_bytes = target_file_bytes
-        self._compression = "zstd"
-        self._pending: list[Any] = []
-        self._pending_bytes = 0
-        self._writer: Any = None
-        self._sink: Any = None
-        self._written: list[Path] = []
-
-    def __enter__(self) -> _MergedFiles:
-        return self
-
-    def __exit__(self, kind: object, value: object, trace: object) -> None:
-        import pyarrow as pa
-
-        if self._writer is not None:  # after an error only, which is the one to be told
-            with contextlib.suppress(OSError, pa.ArrowException), contextlib.closing(self._sink):
-                self._writer.close()
-
-    def add(self, rows: Any, compression: str) -> None:
-        """Add a table, to be compressed as it was if it begins a file."""
-        self._compression = "none" if compression == "UNCOMPRESSED" else compression
-        self._pending.append(rows)
-        self._pending_bytes += rows.nbytes
-        if self._pending_bytes >= min(_ROW_GROUP_BYTES, self._target_bytes):
-            self._flush()
-
-    def close(self) -> list[Path]:
-        """Write what is pending; all files that were made."""
-        if self._pending:
-            self._flush()
-        self._finish()
-        for path in self._written:
-            durable.sync_path(path)
-        return self._written
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        from mqstore.spark.jobs.parquet import open_writer
-
-        table = pa.concat_tables(self._pending)
-        self._pending, self._pending_bytes = [], 0
-        if self._writer is None:
-            self._written.append(self._directory / f"compacted-{self._stem}-{len(self._written):03d}.parquet")
-            self._sink = self._written[-1].open("wb")
-            try:
-                self._writer = open_writer(self._sink, table, self._compression)
-            except BaseException:
-                self._sink.close()
-                raise
-        self._writer.write_table(table)
-        if self._sink.tell() >= self._target_bytes:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with contextlib.closing(self._sink):
-                writer.close()
-
-
-def _note(root: Path, merges: list[_Merge]) -> None:
+def _note(root: Path, known: dict[str, list[str]], changed: list[tuple[Merge, Merged]]) -> None:
     """Note which files take the place of which, as exports' manifests go on naming the old ones.
 
     That is before any do, so whoever misses a file finds its place, whenever this process is killed; a file that is
     still there was not replaced yet, whatever the note says.
     """
-    if not merges:
+    if not changed:
         return
-    path = root / _NOTE
-    merged: dict[str, list[str]] = json.loads(path.read_bytes())["merged"] if path.exists() else {}
-    for one in merges:
+    merged = dict(known)
+    for one, found in changed:
         place = Path(one.directory).relative_to(root)
-        new = [str(place / name) for name in sorted(set(os.listdir(one.new)) - set(one.large))]
-        merged.update({str(place / name): new for name in one.small})
-    outputs.put(path, json.dumps({"merged": merged}, indent=1).encode())
+        merged.update({str(place / old): [str(place / name) for name in new] for old, new in found.files.items()})
+    outputs.put(root / _NOTE, json.dumps({"merged": merged}, indent=1).encode())
 
 
 def _swap(directory: Path, new: Path, planned: list[str]) -> None:

@@ -38,7 +38,7 @@ from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.kafka.names import partition_directory_name
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.jobs.tasks import Progress, run_tasks
 from mqstore.store.message import QueueInfo
 from mqstore.store.paths import StorePaths
 from mqstore.store.view import StoreView
@@ -57,6 +57,7 @@ def convert(
     *,
     options: ConvertOptions | None = None,
     block_bytes: int = BLOCK_BYTES,
+    on_progress: Progress | None = None,
 ) -> ConversionReport:
     """Make a RocketMQ store of a Kafka log, or a Kafka data directory of a RocketMQ store; the source tells which.
 
@@ -66,6 +67,7 @@ def convert(
         output: the new directory, which must not exist or be empty.
         options: what to take, and how.
         block_bytes: how finely messages of different partitions are merged.
+        on_progress: called with (tasks done, tasks in all) of each stage in turn.
 
     Raises:
         UsageError: an argument that cannot be meant; ``output`` is in use.
@@ -79,9 +81,9 @@ def convert(
     report = ConversionReport(source, output)
     with Stage(output, source) as stage:
         if StorePaths(source).looks_like_store():
-            _to_kafka(spark, stage, report, options)
+            _to_kafka(spark, stage, report, options, on_progress)
         else:
-            _to_rocketmq(spark, stage, report, options, block_bytes)
+            _to_rocketmq(spark, stage, report, options, block_bytes, on_progress)
         stage.put_in_place()
     report.seconds = time.monotonic() - started
     return report
@@ -118,7 +120,13 @@ class _QueueWork(NamedTuple):
         return task.report
 
 
-def _to_kafka(spark: SparkSession, stage: Stage, report: ConversionReport, options: ConvertOptions) -> None:
+def _to_kafka(
+    spark: SparkSession,
+    stage: Stage,
+    report: ConversionReport,
+    options: ConvertOptions,
+    on_progress: Progress | None,
+) -> None:
     config = kafka_side.kafka_config(options)
     with StoreView(report.source) as view:
         kafka_side.check_log(view)
@@ -129,7 +137,7 @@ def _to_kafka(spark: SparkSession, stage: Stage, report: ConversionReport, optio
     group_offsets.ask_for(commits, empty)
     tasks = [_QueueTask(*one) for one in zip(queues, empty, strict=True)]
     work = _QueueWork(report.source, stage.root, stage.scratch(), config, options)
-    report.partitions = run_tasks(spark, work.run, tasks)
+    report.partitions = run_tasks(spark, work.run, tasks, on_progress)
     (rest,) = run_tasks(spark, _count_rest, [report.source])
     report.losses = rest
     ends = group_offsets.write(commits, report, stage.root, config, options)
@@ -266,7 +274,12 @@ def plan_files(blocks: list[list[Block]], file_size: int) -> list[FilePlan]:
 
 
 def _to_rocketmq(
-    spark: SparkSession, stage: Stage, report: ConversionReport, options: ConvertOptions, block_bytes: int
+    spark: SparkSession,
+    stage: Stage,
+    report: ConversionReport,
+    options: ConvertOptions,
+    block_bytes: int,
+    on_progress: Progress | None,
 ) -> None:
     paths = StorePaths(stage.root)
     durable.make_directories(paths.commit_log)
@@ -282,12 +295,12 @@ def _to_rocketmq(
     group_offsets.ask_for(commits, empty)
     block_bytes = min(block_bytes, max(1, file_size // 8))
     work = _MergeWork(report.source, paths.commit_log, new.scratch, file_size, options, block_bytes)
-    measured = run_tasks(spark, work.measure, list(enumerate(empty)))
+    measured = run_tasks(spark, work.measure, list(enumerate(empty)), on_progress)
     report.partitions = [one for one, _ in measured]
     plans = plan_files([blocks for _, blocks in measured], file_size)
-    for lost in run_tasks(spark, work.write, [(plan, empty) for plan in plans]):
+    for lost in run_tasks(spark, work.write, [(plan, empty) for plan in plans], on_progress):
         for (source, loss), count in lost.items():
             report.partitions[source].lose(loss, count)
     durable.sync_directory(paths.commit_log)
-    build_derived(spark, new)
+    build_derived(spark, new, on_progress=on_progress)
     rocketmq_side.finish_store(stage.root, config, report, commits)

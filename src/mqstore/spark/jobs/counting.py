@@ -6,17 +6,18 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mqstore import errors
 from mqstore.findings import Finding
-from mqstore.spark.jobs.tasks import Clock, run_tasks
-from mqstore.spark.option_values import listed_paths
-from mqstore.spark.options import ReadOptions
-from mqstore.spark.stores import StoreRef, check_outside, find_stores
+from mqstore.spark.jobs import outputs
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.spark.named import stores_to_read
+from mqstore.spark.options import ReadOptions, Source
+from mqstore.spark.stores import StoreRef
 from mqstore.store.overlooked import log_overlooked
 from mqstore.store.view import StoreView
 
@@ -129,11 +130,11 @@ class _Counts:
 
 def stats(
     spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     *,
     report: str | os.PathLike[str] | None = None,
     options: Mapping[str, object] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> StatsResult:
     """Count the messages of ``source``, and write a page about them if asked to.
 
@@ -141,7 +142,8 @@ def stats(
         spark: the session; its workers must see ``source``.
         source: a store, a glob or a URL, or several.
         report: file for a page in HTML with tables and pictures; pictures need matplotlib.
-        options: options of the source ``rocketmq`` that choose messages, such as ``{"startingTimestamp": "0"}``.
+        options: options of the source ``rocketmq`` that choose messages, such as ``{"startingTimestamp": "0"}``,
+            but for ``path``, ``columns`` and ``pushFilters``.
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
@@ -151,13 +153,11 @@ def stats(
     from mqstore.spark.messages import MessagesView
 
     clock = Clock()
-    parsed = ReadOptions.parse({**(options or {}), "paths": listed_paths(source)})
-    if parsed.view != "messages":
-        raise errors.UsageError("only messages are counted", found=f"view {parsed.view}")
-    stores = find_stores(parsed)
-    page = None if report is None else Path(report).absolute()
-    if page is not None:
-        check_outside(stores, page, "report")
+    parsed = ReadOptions.of(source, options, None)
+    if parsed.view != "messages" or parsed.columns is not None:
+        raise errors.UsageError("only messages are counted, and by columns that are fixed", hint="no view, no columns")
+    stores = stores_to_read(parsed)
+    page = outputs.check_page(report, stores)
     parts = MessagesView(stores, parsed, _COLUMNS).plan()
     warnings = [finding for store in stores for finding in _overlooked(store, parts)]
     clock.note("plan")

@@ -9,19 +9,23 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from mqstore import errors
 from mqstore.files.remote import as_path
 from mqstore.files.whole import mode_of
-from mqstore.spark.jobs import lake, outputs
+from mqstore.layout.constants import LONG_MAX
+from mqstore.spark.jobs import export_notes, lake, outputs
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
-from mqstore.spark.option_values import check_job_id, listed_paths
-from mqstore.spark.options import ReadOptions
-from mqstore.spark.stores import check_outside, find_stores
+from mqstore.spark.named import check_names
+from mqstore.spark.option_values import check_job_id, chosen, listed
+from mqstore.spark.options import ReadOptions, Source
+from mqstore.spark.runtime import require_pyspark
+from mqstore.spark.stores import StoreRef, check_outside, find_stores
+from mqstore.store.arguments import check_path, check_texts, check_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,15 +33,9 @@ if TYPE_CHECKING:
     from mqstore.spark.jobs.parquet import WrittenFile, WrittenPart
     from mqstore.spark.planning import Piece
 
-NoteT = TypeVar("NoteT")
-
-STATE_DIRECTORY: Final = "_mqstore"
-"""Below the output: manifests and unfinished work. Readers of Parquet pass over names that begin with _."""
-
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
 DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
-_PLAN_NAME: Final = "plan.json"
 _LEFT_OUT: Final = ("topic", "propertiesString")
 PARTITIONS: Final = ("topic", "date")
 """What an output can be divided by, in this order."""
@@ -92,21 +90,21 @@ class _Job:
 
     @property
     def manifest(self) -> Path:
-        return as_path(self.output) / STATE_DIRECTORY / f"{self.job_id}.json"
+        return as_path(self.output) / export_notes.STATE_DIRECTORY / f"{self.job_id}.json"
 
     @property
     def stage(self) -> Path:
-        return as_path(self.output) / STATE_DIRECTORY / f"{self.job_id}.partial"
+        return as_path(self.output) / export_notes.STATE_DIRECTORY / f"{self.job_id}.partial"
 
 
 def export(
     spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     output: str | os.PathLike[str],
     *,
     job_id: str | None = None,
     options: Mapping[str, object] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
     compression: str = "zstd",
     partition_by: str | Sequence[str] = PARTITIONS,
@@ -118,7 +116,7 @@ def export(
     """Write the messages of ``source`` as Parquet below ``output``: ``topic=T/date=YYYY-MM-DD/*.parquet``.
 
     The topic is in the directory's name, the other columns are in the files. A job that was broken off goes on where
-    it was when it is started again with the same ``job_id``; one that was finished is not done again.
+    it was when it is started again with the same arguments; one that was finished is not done again.
 
     Args:
         spark: the session; its workers must see ``source`` and ``output`` under the same paths.
@@ -126,9 +124,10 @@ def export(
         output: a directory, new or with earlier exports.
         job_id: names the job: letters, digits, ``. _ -``. None goes on with the job of these arguments that was broken
             off, or makes a name from the stores, the bytes they hold now and the arguments, so that only the very same
-            export is taken for a repetition.
-        options: options of the source ``rocketmq`` that choose messages, such as ``{"subscribe": "orders"}``.
-        columns: columns of the view ``messages``; None is all but ``propertiesString``.
+            export is taken for a repetition. Give one to add messages to an output that holds another export.
+        options: options of the source ``rocketmq`` that choose messages, such as ``{"subscribe": "orders"}``, but for
+            ``path`` and ``pushFilters``.
+        columns: columns of the view ``messages``, also as "body,keys"; None is all but ``propertiesString``.
         target_file_bytes: a file that has reached this size is closed and another begun.
         compression: a Parquet codec: one of :data:`CODECS`.
         partition_by: ``("topic", "date")``, also as "topic,date", or less: the directories that files are divided
@@ -147,15 +146,14 @@ def export(
     from mqstore.spark.planning import levelled
 
     clock = Clock()
-    lake.check_format(table_format)
     if (table_format == "iceberg") != (table is not None and catalog is not None):
         raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
-    by = tuple(partition_by.split(",") if isinstance(partition_by, str) else partition_by)
-    wanted = _Job(_place(output), "", _parsed(source, options), (), target_file_bytes, compression.lower())
-    job = _with_columns(dataclasses.replace(wanted, partition_by=by, table_format=table_format, table=table), columns)
-    parts = _parts(job)
+    job, stores = _asked(
+        source, output, job_id, options, columns, target_file_bytes, compression, partition_by, table_format, table
+    )
+    parts = _parts(job, stores)
     job = _named(job, job_id, parts)
-    remove_leftovers(as_path(job.output))
+    export_notes.remove_leftovers(as_path(job.output))
     if mode_of(job.manifest):
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done
@@ -173,52 +171,80 @@ def export(
     return _finish(job, files, sum(one.log_bytes for one in written), clock)
 
 
-def _place(output: str | os.PathLike[str]) -> str:
-    where = as_path(output).absolute()
+def check_export(
+    source: Source,
+    output: str | os.PathLike[str],
+    *,
+    job_id: str | None = None,
+    options: Mapping[str, object] | None = None,
+    columns: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] = PARTITIONS,
+    table_format: str = "parquet",
+) -> None:
+    """Raise what :func:`export` would about these arguments, as far as that can be told before Spark is there."""
+    require_pyspark()
+    _asked(source, output, job_id, options, columns, DEFAULT_TARGET_FILE_BYTES, CODECS[0], partition_by, table_format)
+
+
+def _asked(
+    source: Source,
+    output: str | os.PathLike[str],
+    job_id: str | None,
+    options: Mapping[str, object] | None,
+    columns: str | Sequence[str] | None,
+    target_file_bytes: int,
+    compression: str,
+    partition_by: str | Sequence[str],
+    table_format: str,
+    table: str | None = None,
+) -> tuple[_Job, list[StoreRef]]:
+    """The job, still without its name, and the stores that it reads, once all that it is asked for can be meant."""
+    lake.check_format(table_format)
+    if job_id is not None:
+        check_job_id(job_id)
+    where = check_path(output).absolute()
     mode = mode_of(where)
     if mode and not stat.S_ISDIR(mode):
         raise errors.UsageError("the output is no directory", path=where)
-    return str(where)
-
-
-def _parsed(
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], options: Mapping[str, object] | None
-) -> ReadOptions:
-    return ReadOptions.parse({**(options or {}), "paths": listed_paths(source)})
-
-
-def _with_columns(job: _Job, columns: Sequence[str] | None) -> _Job:
-    """The job with the columns that its files get, once all that it is asked for can be meant."""
-    from mqstore.spark.messages import MessagesView
-
-    known = MessagesView.schema_for(job.options).names
-    wanted = list(columns if columns is not None else (name for name in known if name not in _LEFT_OUT))
-    unknown = [name for name in wanted if name not in known]
-    if unknown or job.options.view != "messages":
-        raise errors.UsageError("no such column of messages", expected=", ".join(known), found=unknown)
-    if job.target_file_bytes < 1:
-        raise errors.UsageError("target_file_bytes is below 1", found=job.target_file_bytes)
-    if job.compression not in CODECS:
-        raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=job.compression)
-    by = job.partition_by
+    check_whole("target_file_bytes", target_file_bytes, 1, LONG_MAX)
+    check_texts(compression=compression)
+    if compression.lower() not in CODECS:
+        raise errors.UsageError("no such compression", expected=", ".join(CODECS), found=compression)
+    by = tuple(listed("partition_by", partition_by))
     if [one for one in PARTITIONS if one in by] != list(by):
         raise errors.UsageError("no such partitioning", expected=", ".join(PARTITIONS), found=", ".join(by))
-    in_files = [name for name in wanted if name != "topic"]
-    if "topic" not in by or job.table_format == "iceberg":
+    parsed = ReadOptions.of(source, options, columns)
+    if parsed.view != "messages":
+        raise errors.UsageError("only messages are exported", found=f"view {parsed.view}")
+    in_files = _columns(parsed, by, table_format)
+    stores = find_stores(parsed)
+    check_outside(stores, where, "output")
+    parsed = dataclasses.replace(parsed, columns=None)  # the job's own tell
+    job = _Job(str(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table)
+    return job, stores
+
+
+def _columns(options: ReadOptions, partition_by: Sequence[str], table_format: str) -> tuple[str, ...]:
+    """The columns that files get."""
+    from mqstore.spark.messages import MessagesView
+
+    known = MessagesView.schema_for(options).names
+    wanted = [name for name in known if name not in _LEFT_OUT] if options.columns is None else options.columns
+    in_files = [name for name in chosen(known, wanted) if name != "topic"]
+    if "topic" not in partition_by or table_format == "iceberg":
         in_files = ["topic", *in_files]
     if not in_files:
         raise errors.UsageError(
-            "files without a column have no rows", found=", ".join(wanted) or "no columns",
+            "files without a column have no rows", found=", ".join(wanted),
             hint="a further column; the topic alone is in files only if partition_by is without it",
         )  # fmt: skip
-    return dataclasses.replace(job, columns=tuple(in_files))
+    return tuple(in_files)
 
 
-def _parts(job: _Job) -> list[list[Piece]]:
+def _parts(job: _Job, stores: list[StoreRef]) -> list[list[Piece]]:
     from mqstore.spark.messages import MessagesView
 
-    stores = find_stores(job.options)
-    check_outside(stores, as_path(job.output), "output")
+    check_names(stores, job.options)
     return MessagesView(stores, job.options, list(job.columns)).plan()
 
 
@@ -230,9 +256,8 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
     unfinished = _unfinished(job) if job_id is None else None
     made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
     name = job_id if job_id is not None else unfinished or made
-    check_job_id(name)
     output = as_path(job.output)
-    if job_id is None and (others := _other_jobs(output, name)):
+    if job_id is None and (others := export_notes.other_jobs(output, name)):
         raise errors.UsageError(
             "the output holds another export, whose messages would be there twice",
             path=output,
@@ -249,53 +274,19 @@ def _unfinished(job: _Job) -> str | None:
         UsageError: it was asked for something else. Some of its files may be in their places.
     """
     output = as_path(job.output)
-    for plan in _plans(output):
-        noted = _read_note(plan, lambda content: dict(content["job"]), give_up_hint(plan, output))
+    for plan in export_notes.plans(output):
+        noted = export_notes.read_note(
+            plan, lambda content: dict(content["job"]), export_notes.give_up_hint(plan, output)
+        )
         if {name: noted.get(name) for name in job.asked} == job.asked:
             return str(noted["job_id"])
-    for plan in unfinished_plans(output):
+    for plan in export_notes.unfinished_plans(output):
         raise errors.UsageError(
             "the output holds an export with other arguments that was broken off",
             path=plan.parent,
-            hint=give_up_hint(plan, output),
+            hint=export_notes.give_up_hint(plan, output),
         )
     return None
-
-
-def unfinished_plans(output: Path) -> list[Path]:
-    """The plans of the exports to ``output`` that were begun and not finished."""
-    state = output / STATE_DIRECTORY
-    names = {plan: plan.parent.name.removesuffix(".partial") for plan in _plans(output)}
-    return [plan for plan, name in names.items() if not mode_of(state / f"{name}.json")]
-
-
-def _plans(output: Path) -> list[Path]:
-    state = output / STATE_DIRECTORY
-    plans = [state / name / _PLAN_NAME for name in outputs.names(state) if name.endswith(".partial")]
-    return [plan for plan in plans if mode_of(plan)]
-
-
-def remove_leftovers(output: Path) -> None:
-    """Remove what exports to ``output`` have left that were killed before they had a plan, or when all was done.
-
-    Of the latter, what still has its plan goes when the same is asked for again: the plan tells that it is the same.
-    """
-    state = output / STATE_DIRECTORY
-    outputs.remove_temporaries(state)
-    for name in outputs.names(state):
-        stage = state / name
-        if not name.endswith(".partial") or mode_of(stage / _PLAN_NAME):
-            continue
-        if mode_of(state / f"{name.removesuffix('.partial')}.json"):
-            outputs.remove_tree(stage)
-        else:
-            outputs.remove_if_empty(stage)
-
-
-def give_up_hint(plan: Path, output: Path) -> str:
-    """What to do about an export that is not finished."""
-    files = f"{plan.parent.name.removesuffix('.partial')}-*.parquet"
-    return f"start it again as it was; or give it up: remove {plan.parent} and every {files} below {output}"
 
 
 def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
@@ -313,15 +304,9 @@ def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str])
         lake.commit_iceberg(output, job.job_id, pa.schema(fields), str(job.table), catalog, files)
 
 
-def _other_jobs(output: Path, name: str) -> list[str]:
-    """Names of the exports that were finished in ``output``, but for ``name``."""
-    jobs = [one.removesuffix(".json") for one in outputs.names(output / STATE_DIRECTORY) if one.endswith(".json")]
-    return [one for one in jobs if one != name]
-
-
 def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
-    note = job.stage / _PLAN_NAME
+    note = job.stage / export_notes.PLAN_NAME
     asked = _json(dataclasses.asdict(job))
     if not mode_of(note):
         outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
@@ -331,7 +316,7 @@ def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
     def take(content: Any) -> tuple[Any, list[list[Piece]]]:
         return content["job"], [[from_plain(piece) for piece in part] for part in content["parts"]]
 
-    begun, parts = _read_note(note, take, give_up_hint(note, as_path(job.output)))
+    begun, parts = export_notes.read_note(note, take, export_notes.give_up_hint(note, as_path(job.output)))
     if begun != asked:
         raise _is_another_job(note, "begun", "finish it with its own arguments, or choose another job_id")
     return parts
@@ -385,7 +370,7 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
         files, log_bytes = content
         return WrittenPart([WrittenFile(*fields) for fields in files], int(log_bytes))
 
-    return _read_note(done, take, f"remove {done}, and its part is written again")
+    return export_notes.read_note(done, take, f"remove {done}, and its part is written again")
 
 
 def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
@@ -438,22 +423,9 @@ def _from_manifest(job: _Job) -> ExportResult:
         )
 
     files = f"{job.job_id}-*.parquet below {job.output}"
-    asked, result = _read_note(
+    asked, result = export_notes.read_note(
         job.manifest, take, f"the job was finished; it starts anew without this and every {files}"
     )
     if asked != job.asked:
         raise _is_another_job(job.manifest, "finished", "choose another job_id")
     return result
-
-
-def _read_note(note: Path, take: Callable[[Any], NoteT], hint: str) -> NoteT:
-    """What ``take`` makes of a note in JSON; raises CorruptFileError if that cannot be."""
-    try:
-        return take(json.loads(note.read_bytes()))
-    except OSError as error:
-        raise errors.from_os_error(error, "read the note of an export", note) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise errors.CorruptFileError(
-            "the note of an export is damaged", path=note, found=found[:200], hint=hint
-        ) from None

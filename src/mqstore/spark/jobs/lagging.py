@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,15 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.findings import Finding
+from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.counting import HOUR_MS
-from mqstore.spark.jobs.tasks import Clock, run_tasks
-from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES, listed_paths
-from mqstore.spark.options import OnCorruptRecord, ReadOptions
+from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
+from mqstore.spark.options import OnCorruptRecord, ReadOptions, Source
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
 from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
-from mqstore.spark.stores import StoreRef, check_outside
+from mqstore.spark.stores import StoreRef
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
@@ -102,12 +103,12 @@ class _Waiting(NamedTuple):
 
 def lag(
     spark: SparkSession,
-    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    source: Source,
     *,
     group: str | None = None,
     topic: str | None = None,
     report: str | os.PathLike[str] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> LagResult:
     """Tell for every group and queue what waits, and for how long it has. Only what waits is read.
 
@@ -124,14 +125,12 @@ def lag(
             in the task's log: they are counted as waiting, and not in an hour.
     """
     clock = Clock()
-    options = ReadOptions.parse({"paths": listed_paths(source)})
+    options = ReadOptions.of(source)
     rows: list[LagRow] = []
     warnings: list[Finding] = []
     known = KnownQueues(options)
-    page = None if report is None else Path(report).absolute()
     try:
-        if page is not None:
-            check_outside(known.stores, page, "report")
+        page = outputs.check_page(report, known.stores)
         for store in known.stores:
             found_rows, overlooked = _rows(store, group, topic)
             rows += found_rows

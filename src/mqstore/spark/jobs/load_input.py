@@ -143,9 +143,12 @@ def message_of(row: Mapping[str, Any], config: StoreConfig) -> tuple[Message, in
         MessageIllegalError: it has no topic or no body.
     """
     keys, body, queue_id = row["keys"] or [], row["body"], row["queueId"]
+    if row["topic"] is None:
+        found = "a row of nulls" if body is None else f"a null in column topic, beside body {bytes(body[:40])!r}"
+        raise MessageIllegalError("a message has no topic", found=found)
     check_topic(row["topic"])
     if body is None:
-        raise MessageIllegalError("a message has no body", found=f"a null in topic {row['topic']}")
+        raise MessageIllegalError("a message has no body", found=f"a null in column body, beside topic {row['topic']}")
     if queue_id is None:
         seed = zlib.crc32(" ".join(map(str, keys)).encode("utf-8", "surrogatepass"))
         queue_id = zlib.crc32(body, seed) % config.default_topic_queue_nums

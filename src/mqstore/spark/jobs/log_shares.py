@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqstore.errors import UsageError
+from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.record import Record
 from mqstore.spark.planning import levelled
 from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_ranges
 from mqstore.spark.stores import StoreRef
+from mqstore.store.arguments import check_whole
 from mqstore.store.checkpoint import note_on_log
 from mqstore.store.file_faults import refuse_log_files
 from mqstore.store.log_reader import LogReader
@@ -21,8 +22,8 @@ _MOST_SPLIT_BYTES: Final = 1 << 30
 
 def check_split_bytes(split_bytes: int | None) -> None:
     """Raise UsageError for a size that cannot be."""
-    if split_bytes is not None and split_bytes < 1:
-        raise UsageError("split_bytes is below 1", found=split_bytes)
+    if split_bytes is not None:
+        check_whole("split_bytes", split_bytes, 1, LONG_MAX)
 
 
 def split_bytes_for_cores(log_bytes: int, cores: int | None) -> int:

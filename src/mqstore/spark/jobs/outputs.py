@@ -12,6 +12,8 @@ from typing import Any, Final
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.remote import RemotePath
+from mqstore.spark.stores import StoreRef, check_outside
+from mqstore.store.arguments import check_path
 
 _ATTEMPTS: Final = 10
 
@@ -51,6 +53,21 @@ def put_once(path: Path, data: bytes) -> None:
         pass
     finally:
         own.unlink()
+
+
+def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
+    """Where a job's page is to be written, None for no page.
+
+    Raises:
+        UsageError: that cannot be a file of its own.
+    """
+    if report is None:
+        return None
+    page = check_path(report).absolute()
+    if isinstance(page, RemotePath) or page.is_dir():
+        raise errors.UsageError("a report is a file on this machine", found=str(report), hint="give a file's path")
+    check_outside(stores, page, "report")
+    return page
 
 
 def move(path: Path, target: Path) -> None:

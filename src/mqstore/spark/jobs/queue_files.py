@@ -38,9 +38,14 @@ class Kinds(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Where the queues go, and the keys on their way to the index: None when there is to be none.
+    """What tasks are told of the store whose queues they make.
 
-    ``root`` is there as long as the job wants anything.
+    Attributes:
+        root: where the queues go. The job removes it when it ends or fails; a task that finds it gone gives up, as
+            nobody would remove what it writes from then on.
+        file_size: bytes of a queue file.
+        kinds: what decides about units.
+        keys: where keys go on their way to the index; None when there is to be none.
     """
 
     root: Path
@@ -169,7 +174,11 @@ class JoinedRanges:
         self.irregular = False
 
     def take(self, found: SplitUnits) -> None:
-        """The ranges of the next split, which it is rid of then: all of them would be splits times queues."""
+        """Add the ranges of the next split, and empty them there.
+
+        The driver keeps what was found of each split until the end: with its ranges that would be an entry for every
+        queue of every split.
+        """
         self.irregular |= found.irregular
         for key, (begin, end) in found.ranges.items():
             first, last = self.ranges.get(key, (begin, begin))

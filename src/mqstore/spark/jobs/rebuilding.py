@@ -32,7 +32,7 @@ from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.jobs.tasks import Clock, Progress, cores, run_tasks
 from mqstore.spark.splits import Split, open_log, with_hint
-from mqstore.spark.stores import StoreRef
+from mqstore.spark.stores import StoreRef, one_store
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
 from mqstore.store.aside import call_complete, move_aside, put_back
@@ -54,7 +54,7 @@ from mqstore.store.rebuild import (
     taken_in_place,
 )
 from mqstore.store.sizes import in_one_directory, sizes_in
-from mqstore.store.view import StoreView, check_is_store
+from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,9 +161,8 @@ def rebuild(
     config = config or StoreConfig()
     if config.enable_consume_queue_ext:
         raise errors.UsageError("Spark builds no extension files of queues", hint="mqstore.rebuild does")
-    old = StorePaths(check_store_path(source).absolute())
+    old = one_store(source)
     target = old.root if output is None else check_store_path(output).absolute()
-    check_is_store(old)
 
     def build(plan: Plan) -> Built:
         if output is None:

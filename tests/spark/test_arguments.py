@@ -1,0 +1,144 @@
+"""What the jobs are called with: what cannot be meant is refused in one way by all of them, before they do anything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
+
+import mqstore
+import mqstore.spark
+from mqstore.cli import app
+from mqstore.spark.jobs import audit, compact, export, lag, load, rebuild, stats
+
+NO_SPARK: Any = None
+WRONG_PATHS = [b"store", 5, None, "", ["x", b"store"], []]
+
+
+@pytest.fixture
+def store(golden: Path) -> Path:
+    return golden / "basic" / "store"
+
+
+PATHS: dict[str, Callable[[Path, Path, Any], object]] = {
+    "export": lambda _, out, wrong: export(NO_SPARK, wrong, out),
+    "output of export": lambda store, _, wrong: export(NO_SPARK, store, wrong),
+    "stats": lambda _, out, wrong: stats(NO_SPARK, wrong),
+    "lag": lambda _, out, wrong: lag(NO_SPARK, wrong),
+    "compact": lambda _, out, wrong: compact(NO_SPARK, wrong),
+    "rebuild": lambda _, out, wrong: rebuild(NO_SPARK, wrong, out),
+    "audit": lambda _, out, wrong: audit(NO_SPARK, wrong),
+    "load": lambda _, out, wrong: load(NO_SPARK, NO_SPARK, wrong),
+    "report of stats": lambda store, _, wrong: stats(NO_SPARK, store, report=wrong if wrong is not None else ""),
+    "report of lag": lambda store, _, wrong: lag(NO_SPARK, store, report=wrong if wrong is not None else ""),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_PATHS, ids=repr)
+@pytest.mark.parametrize("job", PATHS)
+def test_what_is_no_path(store: Path, tmp_path: Path, job: str, wrong: Any) -> None:
+    with pytest.raises(mqstore.UsageError):
+        PATHS[job](store, tmp_path / "out", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+SIZES: dict[str, Callable[[Path, Path, Any], object]] = {
+    "export": lambda store, out, wrong: export(NO_SPARK, store, out, target_file_bytes=wrong),
+    "compact": lambda _, out, wrong: compact(NO_SPARK, out, target_file_bytes=wrong),
+    "rebuild": lambda store, out, wrong: rebuild(NO_SPARK, store, out, split_bytes=wrong),
+    "audit": lambda store, _, wrong: audit(NO_SPARK, store, split_bytes=wrong),
+}
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1", 1.5, True], ids=repr)
+@pytest.mark.parametrize("job", SIZES)
+def test_what_is_no_size(store: Path, tmp_path: Path, job: str, wrong: Any) -> None:
+    with pytest.raises(mqstore.UsageError, match="_bytes"):
+        SIZES[job](store, tmp_path / "out", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["path", "Paths", "columns", "pushFilters", "topic", "view"])
+def test_options_that_stats_does_not_take(store: Path, name: str) -> None:
+    with pytest.raises(mqstore.UsageError):
+        stats(NO_SPARK, store, options={name: "queues"})
+
+
+def test_a_report_takes_no_directory_s_place(store: Path, tmp_path: Path) -> None:
+    for report in (tmp_path, "s3://bucket/page.html"):
+        for job in (stats, lag):
+            with pytest.raises(mqstore.UsageError, match="file on this machine"):
+                job(NO_SPARK, store, report=report)
+
+
+def test_jobs_for_one_store_say_so_where_they_are_given_a_pattern(store: Path, tmp_path: Path) -> None:
+    for call in (lambda: rebuild(NO_SPARK, store.parent / "*", tmp_path / "out"), lambda: audit(NO_SPARK, f"{store}*")):
+        with pytest.raises(mqstore.UsageError, match="one store at a time"):
+            call()
+    shutil.copytree(store, tmp_path / "[a]")
+    with pytest.raises(mqstore.UsageError, match="in use"):
+        rebuild(NO_SPARK, tmp_path / "[a]", tmp_path / "[a]" / "commitlog")
+
+
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "columns": (["export", "{store}", "-o", "{new}", "--columns", "topics"], "no such column"),
+    "partitions": (["export", "{store}", "-o", "{new}", "--partition-by", "day"], "no such partitioning"),
+    "name": (["export", "{store}", "-o", "{new}", "--job-id", "../x"], "cannot be part of a file name"),
+    "condition": (["export", "{store}", "-o", "{new}", "--where", "||"], "tag expression"),
+    "inside": (["export", "{store}", "-o", "{store}/out"], "the output lies in the store"),
+    "file": (["export", "{store}", "-o", "{file}"], "the output is no directory"),
+    "no store": (["export", "{new}", "-o", "{new}"], "no such directory"),
+    "rebuilt": (["rebuild", "{store}", "-o", "{used}", "--master", "local[2]"], "output directory is in use"),
+    "rebuilt inside": (["rebuild", "{store}", "-o", "{store}/out", "--master", "local[2]"], "lie inside each other"),
+    "loaded": (["load", "{file}", "-o", "{used}"], "output directory is in use"),
+    "compacted": (["compact", "{used}"], "nothing was exported to this directory"),
+    "compacted away": (["compact", "{new}"], "nothing was exported to this directory"),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_what_commands_tell_before_spark_is_started(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(mqstore.spark, "session", lambda *_: pytest.fail("Spark was started"))
+    (tmp_path / "file").touch()
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "mine").touch()
+    places = {"store": store, "new": tmp_path / "new", "file": tmp_path / "file", "used": tmp_path / "used"}
+    words, complaint = COMMANDS[case]
+    done = CliRunner().invoke(app.build_app(), [word.format(**places) for word in words])
+    assert done.exit_code == (1 if case == "no store" else 2)
+    assert complaint in " ".join(done.output.split())
+
+
+def test_what_is_checked_before_needs_neither_arrow_nor_numpy(store: Path, tmp_path: Path) -> None:
+    """Who has installed none of them is told so by the one who starts Spark, and not by a failing import."""
+    code = f"""
+import sys
+for name in ("pyspark", "pyarrow", "numpy"):
+    sys.modules[name] = None
+import importlib.util
+find = importlib.util.find_spec
+from mqstore.spark import runtime
+runtime.find_spec = lambda name: None if name == "pyspark" else find(name)
+from mqstore.errors import MqstoreError
+from mqstore.spark.jobs.compacting import check_compact
+from mqstore.spark.jobs.exporting import check_export
+for check in (lambda: check_compact({str(tmp_path)!r}), lambda: check_export({str(store)!r}, {str(tmp_path / "o")!r})):
+    try:
+        check()
+    except MqstoreError as error:
+        print(error.message)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["nothing was exported to this directory", "pyspark is not installed"], (
+        done.stderr
+    )
