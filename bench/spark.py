@@ -9,9 +9,9 @@ of the table is measured in each round, ours and its peer by turns, so that othe
 cores are compared, all of Spark is held to as many. Results are medians, with the lowest and highest round, and go to
 ``bench/results/spark.md`` and ``spark.json``. Rows that say "a core" compare with one process that is held to one core,
 divided by the cores that Spark has. In front of each, what was put out before is removed and the rest sent to the disk,
-so that none pays for another's; and each is done once without a clock whenever Spark was started. A rebuild into a new
-store copies the log, which takes most of its time; one in place does not. The largest resident memory of any Python
-worker is noted for each row, and that of the driver at the end.
+so that none pays for another's; and each is done some times without a clock whenever Spark was started. A rebuild into
+a new store copies the log, which takes most of its time; one in place does not. The largest resident memory of any
+Python worker is noted for each row, and that of the driver at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ from mqstore.store.columns import SCHEMA
 RESULTS = Path(__file__).resolve().parent / "results"
 TWO_COLUMNS = ("topic", "storeSize")
 RARE_EVERY = 100
+WARM_UPS = 3  # Java translates what it runs often, while it runs it
 _NOISE_BYTES = 16 << 20
 _STEP = 7919  # a prime, so that places repeat as late as can be
 WORKER_MARK = b"pyspark/daemon.py"
@@ -68,6 +69,16 @@ class Row:
         """How many times the peer's rate is reached."""
         ratio = statistics.median(self.peer) / statistics.median(self.ours)
         return ratio / cores if self.per_core else ratio
+
+
+Work = Callable[[], None]
+
+
+class Group(NamedTuple):
+    """Rows that have the same beside them, each with what it measures; and that."""
+
+    rows: list[tuple[Row, Work]]
+    peer: Work
 
 
 class WorkerMemory:
@@ -277,70 +288,79 @@ def here(work: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def compare(bench: Bench, row: Row, ours: Callable[[], None], peer: Callable[[], None], rounds: int) -> Row:
-    """Measure both by turns, after once without a clock."""
-    ours()
-    peer()
+def compare(bench: Bench, group: Group, rounds: int) -> list[Row]:
+    """Measure all of a group by turns, after some times without a clock."""
+    for work in [*(work for _, work in group.rows), group.peer] * WARM_UPS:
+        work()
+    beside: list[float] = []
+    turns: list[tuple[Row | None, Work, list[float]]] = [(row, work, row.ours) for row, work in group.rows]
+    turns.append((None, group.peer, beside))
+    per_core = any(row.per_core for row, _ in group.rows)
     for number in range(rounds):
-        turns = [(ours, row.ours), (peer, row.peer)]
-        for work, seconds in turns if number % 2 == 0 else turns[::-1]:
-            keep_to(1 if row.per_core and seconds is row.peer else bench.cores)
+        for row, work, seconds in turns if number % 2 == 0 else turns[::-1]:
+            keep_to(1 if per_core and row is None else bench.cores)
             bench.clear()
             with WorkerMemory() as memory:
                 started = time.perf_counter()
                 work()
                 seconds.append(time.perf_counter() - started)
             keep_to(bench.cores)
-            if seconds is row.ours:
+            if row is not None:
                 row.worker_peak_bytes = max(row.worker_peak_bytes, memory.peak_bytes)
-    print(f"{row.name}: {row.ratio(bench.cores):.2f}x", flush=True)
-    return row
+    for row, _ in group.rows:
+        row.peer = beside
+        print(f"{row.name}: {row.ratio(bench.cores):.2f}x", flush=True)
+    return [row for row, _ in group.rows]
 
 
-def rebuild_and_audit(bench: Bench) -> list[tuple[Row, Callable[[], None], Callable[[], None]]]:
+def rebuild_and_audit(bench: Bench) -> list[Group]:
     """Rows of the jobs whose tasks go through the log without handing it on."""
     rebuild = Row("rebuild in place, a core", "the compiled rebuild", per_core=True)
     audit = Row("audit, a core", "the same in process", per_core=True)
     return [
-        (rebuild, bench.rebuild_in_place, bench.rebuild_in_place_peer),
-        (audit, bench.audit, here(bench.audit)),
+        Group([(rebuild, bench.rebuild_in_place)], bench.rebuild_in_place_peer),
+        Group([(audit, bench.audit)], here(bench.audit)),
     ]
 
 
 def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
     """All rows but those on one core, as far as ``only`` is in their names."""
-    pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
-        (Row("scan, two columns", "Spark reading the Parquet"), bench.scan_two, bench.scan_two_parquet),
-        (Row("scan, all columns", "Spark reading the Parquet"), bench.scan_all, bench.scan_all_parquet),
-        (
-            Row("scan, all columns by mqstore.spark.read", "Spark reading the Parquet"),
-            bench.whole_rows,
+    parquet, scan = "Spark reading the Parquet", "the same by a scan"
+    export = Row("export, a core", "scan and pyarrow write in process", per_core=True)
+    rebuild = Row("rebuild to a new store, a core", "the compiled rebuild", per_core=True)
+    groups = [
+        Group([(Row("scan, two columns", parquet), bench.scan_two)], bench.scan_two_parquet),
+        Group(
+            [
+                (Row("scan, all columns", parquet), bench.scan_all),
+                (Row("scan, all columns by mqstore.spark.read", parquet), bench.whole_rows),
+            ],
             bench.scan_all_parquet,
         ),
-        (Row("1 % of the log by queues", "the same by a scan"), lambda: bench.rare("auto"), lambda: bench.rare("scan")),
-        (Row("export, a core", "scan and pyarrow write in process", per_core=True), bench.export, here(bench.export)),
-        (
-            Row("rebuild to a new store, a core", "the compiled rebuild", per_core=True),
-            bench.rebuild,
-            bench.rebuild_peer,
-        ),
+        Group([(Row("1 % of the log by queues", scan), lambda: bench.rare("auto"))], lambda: bench.rare("scan")),
+        Group([(export, bench.export)], here(bench.export)),
+        Group([(rebuild, bench.rebuild)], bench.rebuild_peer),
         *rebuild_and_audit(bench),
     ]
-    pairs = [pair for pair in pairs if only in pair[0].name]
-    if any(row.name.startswith("scan") for row, _, _ in pairs):
+    groups = chosen(groups, only)
+    if any(row.name.startswith("scan") for group in groups for row, _ in group.rows):
         bench.export_equivalent()
-    return [compare(bench, row, ours, peer, rounds) for row, ours, peer in pairs]
+    return [row for group in groups for row in compare(bench, group, rounds)]
+
+
+def chosen(groups: Sequence[Group], only: str) -> list[Group]:
+    """The groups with those rows alone that have ``only`` in their names."""
+    left = [group._replace(rows=[one for one in group.rows if only in one[0].name]) for group in groups]
+    return [group for group in left if group.rows]
 
 
 def measure_large(large: Bench, messages: int, rounds: int, only: str) -> list[Row]:
     """What is over soon, where the log is large: in a small one most of it is what Spark takes for anything."""
-    pairs: list[tuple[Row, Callable[[], None], Callable[[], None]]] = [
-        (Row("1 % of the log by queues", "the same by a scan"), lambda: large.rare("auto"), lambda: large.rare("scan")),
-        *rebuild_and_audit(large),
-    ]
-    for row, _, _ in pairs:
+    rare = Row("1 % of the log by queues", "the same by a scan")
+    groups = [Group([(rare, lambda: large.rare("auto"))], lambda: large.rare("scan")), *rebuild_and_audit(large)]
+    for row, _ in (one for group in groups for one in group.rows):
         row.name, row.messages = f"large log: {row.name}", messages
-    return [compare(large, row, ours, peer, rounds) for row, ours, peer in pairs if only in row.name]
+    return [row for group in chosen(groups, only) for row in compare(large, group, rounds)]
 
 
 def measure_cores(bench: Bench, large: Bench, messages: int, rounds: int) -> list[Row]:
