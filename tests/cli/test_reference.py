@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 from mqstore.cli.app import COMMANDS, KAFKA_COMMANDS
-
-ROOT = Path(__file__).parents[2]
-
-
-def generator() -> ModuleType:
-    path = ROOT / "scripts" / "generate_cli_reference.py"
-    spec = importlib.util.spec_from_file_location("generate_cli_reference", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from project.source import ROOT, script
 
 
 def test_the_page_is_what_the_commands_say() -> None:
     written = (ROOT / "docs" / "cli.md").read_text("utf-8")
-    assert written == generator().reference(), "run: python scripts/generate_cli_reference.py"
+    assert written == script("generate_cli_reference").reference(), "run: python scripts/generate_cli_reference.py"
 
 
 def test_every_command_is_spoken_of_where_people_read() -> None:

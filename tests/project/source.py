@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,6 +26,16 @@ def tracked_files() -> tuple[Path, ...]:
         pytest.skip("not a git checkout")
     paths = (ROOT / name.decode() for name in done.stdout.split(b"\0") if name)
     return tuple(path for path in paths if path.is_file())
+
+
+def script(name: str) -> ModuleType:
+    """``scripts/NAME.py`` as a module, which lies in no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def modules() -> Iterator[tuple[str, Path]]:

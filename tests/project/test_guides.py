@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from types import ModuleType
 
-from project.source import ROOT
+from project.source import ROOT, script
 
 
 def test_files_that_the_guide_names_exist() -> None:
@@ -23,23 +21,14 @@ def test_targets_that_the_guide_names_exist() -> None:
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", guide, re.MULTILINE)) <= targets
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_module_map", ROOT / "scripts" / "generate_module_map.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_map_has_every_module_with_its_purpose() -> None:
     written = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    assert written == generator().page_with_map(written), "run: python scripts/generate_module_map.py"
+    assert written == script("generate_module_map").page_with_map(written), "run: python scripts/generate_module_map.py"
 
 
 def test_a_module_that_is_new_or_gone_is_noticed() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    found = generator()
+    found = script("generate_module_map")
     assert found.page_with_map(page.replace("| [sink](", "| [sinks](")) == page
     assert found.module_map().count("\n| [") > 40
     assert all(purpose.strip() for purpose in re.findall(r"^\| \[.*\) \|(.*)\|$", found.module_map(), re.MULTILINE))

@@ -8,6 +8,7 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,9 @@ import pyarrow.fs
 
 import mqstore
 from mqstore import Message
-from mqstore.spark.named import stores_to_read
+from mqstore.spark.named import check_names, stores_to_read
 from mqstore.spark.options import NAMES, OnCorruptRecord, ReadOptions, parse_either
-from mqstore.spark.stores import find_stores
+from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.spark.stream import StreamReader
 from spark.support import expected_messages, read_here
 
@@ -178,6 +179,35 @@ def test_a_store_that_has_the_log_alone_may_have_any_topic(golden: Path, tmp_pat
     shutil.copytree(golden / "basic" / "store" / "commitlog", tmp_path / "store" / "commitlog")
     options = {"startingOffsets": '{"Elsewhere": {"0": 5}}', "subscribe": "Elsewhere"}
     assert len(stores_to_read(ReadOptions.of(tmp_path / "store", options))) == 1
+
+
+def damage_settings(store: Path) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).write_bytes(b"{")
+
+
+def make_queues_a_file(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    (store / "consumequeue").write_bytes(b"")
+
+
+@pytest.mark.parametrize("hide", [damage_settings, make_queues_a_file])
+def test_of_what_could_not_be_looked_at_nothing_is_said_to_be_missing(
+    golden: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, hide: Callable[[Path], None]
+) -> None:
+    shutil.copytree(golden / "basic" / "store", tmp_path / "store")
+    hide(tmp_path / "store")
+    options = {"startingOffsets": '{"Elsewhere": {"0": 5}}', "subscribe": "Elsewhere"}
+    assert len(stores_to_read(ReadOptions.of(tmp_path / "store", options))) == 1
+    assert "no topic" not in caplog.text
+
+
+def test_a_warning_tells_no_secret_of_a_url(golden: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = StoreRef(str(golden / "basic" / "store"), "store")
+    check_names([found], ReadOptions.of("s3://AK:hidden@bucket/a?secret=hidden", {"subscribe": "Elsewhere"}))
+    assert "there is no topic Elsewhere in s3://bucket/a" in caplog.text
+    assert "hidden" not in caplog.text
 
 
 @pytest.mark.parametrize(

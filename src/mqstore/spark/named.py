@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 
-from mqstore.errors import MqstoreError, UsageError
+from mqstore.errors import MqstoreError, UsageError, shown_path
 from mqstore.spark.options import OffsetBounds, ReadOptions
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.store.settings import Settings
@@ -50,13 +50,18 @@ def _names_topics(options: ReadOptions) -> bool:
 
 
 def _topics(store: StoreRef) -> set[str]:
-    """The topics that a store knows, by its queues, those that a rebuild has moved aside, and its list of topics."""
+    """The topics that a store knows, by its queues, those that a rebuild has moved aside, and its list of topics.
+
+    None at all where one of these could not be looked at: of what the others lack nobody can say that it is not there.
+    """
     found: set[str] = set()
-    for directory in (store.paths.consume_queue, store.paths.aside.consume_queue):
-        with contextlib.suppress(OSError):
-            found.update(path.name for path in directory.iterdir())
-    with contextlib.suppress(MqstoreError):
+    try:
+        for directory in (store.paths.consume_queue, store.paths.aside.consume_queue):
+            with contextlib.suppress(FileNotFoundError):
+                found.update(path.name for path in directory.iterdir())
         found.update(Settings(store.paths.config).topics)
+    except (OSError, MqstoreError):
+        return set()
     return found
 
 
@@ -84,8 +89,9 @@ def _check_topics(name: str, bounds: OffsetBounds, known: Mapping[str, set[str]]
 
 def _warn_of_choices(options: ReadOptions, known: set[str]) -> None:
     chosen = (options.topics or frozenset()) | {topic for topic, _ in options.queues or ()}
+    where = ", ".join(map(shown_path, options.paths))
     if missing := sorted(chosen - known):
-        _log.warning("there is no topic %s in %s", ", ".join(missing), ", ".join(options.paths))
+        _log.warning("there is no topic %s in %s", ", ".join(missing), where)
     pattern = options.topic_pattern
     if pattern is not None and not any(re.fullmatch(pattern, topic) for topic in known):
-        _log.warning("no topic matches %s in %s", pattern, ", ".join(options.paths))
+        _log.warning("no topic matches %s in %s", pattern, where)
