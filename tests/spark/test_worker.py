@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pyspark import TaskContext
 from mqstore.spark import worker
 if sys.argv[1] == "task":
     TaskContext._setTaskContext(TaskContext())
-worker._settle_once()
+worker._settle()
 reader, writer = os.pipe()
 os.close(reader)
 try:
@@ -35,6 +36,20 @@ def test_what_a_worker_has_loaded_is_out_of_the_collectors_sight(spark: Any) -> 
     frozen = run_tasks(spark, lambda _: gc.get_freeze_count(), [1, 2, 3])
     assert all(count > 10_000 for count in frozen)
     assert gc.get_freeze_count() == 0
+
+
+def test_what_is_loaded_later_is_taken_out_as_well(spark: Any) -> None:
+    def count(name: str) -> tuple[int, bool, int]:
+        was_there = name in sys.modules
+        importlib.import_module(name)
+        return os.getpid(), was_there, gc.get_freeze_count()
+
+    found: dict[int, list[tuple[bool, int]]] = {}
+    for process, was_there, frozen in run_tasks(spark, count, ["sqlite3.dbapi2"] * 8):
+        found.setdefault(process, []).append((was_there, frozen))
+    counts = [one for one in found.values() if [was_there for was_there, _ in one[:2]] == [False, True]]
+    assert counts, found
+    assert all(one[1][1] > one[0][1] for one in counts), found
 
 
 def test_nothing_is_done_outside_of_workers() -> None:

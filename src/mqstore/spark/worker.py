@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import signal
@@ -17,18 +16,24 @@ def settle() -> None:
     """Make this process quick and quiet between tasks, if it is a worker of Spark.
 
     Spark keeps its workers and collects garbage in them behind every task. Going through all that pyspark and pyarrow
-    have loaded takes 40 ms each time, as long as going through 200 MB of log: that is taken out of it.
+    have loaded takes 40 ms each time, as long as going through 100 MB of log: that is taken out of it, and again when
+    more has been loaded.
 
     A worker without work is told to go after a minute, by closing its socket. Where that is a Unix socket the worker
     would print that it cannot say good-bye.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name in _WORKERS:
-        _settle_once()
+    if spec is not None and spec.name in _WORKERS and len(sys.modules) > _loaded:
+        _settle()
 
 
-@functools.cache
-def _settle_once() -> None:
+_loaded = 0
+"""How many modules were loaded when this was last done."""
+
+
+def _settle() -> None:
+    global _loaded
+    _loaded = len(sys.modules)
     gc.collect()
     gc.freeze()
     if os.name == "posix" and threading.current_thread() is threading.main_thread():
