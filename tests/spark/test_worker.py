@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from mqstore.spark import worker
 if sys.argv[1] == "task":
     TaskContext._setTaskContext(TaskContext())
-worker._settle()
+worker._settle(0)
 reader, writer = os.pipe()
 os.close(reader)
 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -23,17 +24,13 @@ def settle() -> None:
     would print that it cannot say good-bye.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name in _WORKERS and len(sys.modules) > _loaded:
-        _settle()
+    if spec is not None and spec.name in _WORKERS:
+        _settle(len(sys.modules))
 
 
-_loaded = 0
-"""How many modules were loaded when this was last done."""
-
-
-def _settle() -> None:
-    global _loaded
-    _loaded = len(sys.modules)
+@functools.cache
+def _settle(modules: int) -> None:
+    """Once for each number of modules that are loaded: what new ones bring is to be taken out as well."""
     gc.collect()
     gc.freeze()
     if os.name == "posix" and threading.current_thread() is threading.main_thread():
