@@ -12,7 +12,7 @@ KERNELS := $(shell find src/mqstore/kernels ! -name built_from.pxi '(' -name '*.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench bench-latency bench-curves bench-pieces bench-layouts bench-spark bench-spark-memory crash backlog fuzz docs clean lock
+.PHONY: help demo test lint bench bench-latency bench-curves bench-pieces bench-layouts bench-spark bench-spark-in-memory bench-spark-memory crash backlog fuzz docs clean lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench-pieces: $(VENV)/.installed ## Measure the pieces of single calls (about a 
 
 bench-spark: $(VENV)/.installed ## Measure the Spark pipeline beside Parquet and one process (about 10 minutes)
 	@$(BIN)/python bench/spark.py
+
+bench-spark-in-memory: $(VENV)/.installed ## Measure the Spark jobs where no disk holds them up (14 GiB of /dev/shm, about 10 minutes)
+	@$(BIN)/python bench/spark.py --directory /dev/shm --only "export|rebuild|audit" --results spark-in-memory
 
 bench-spark-memory: $(VENV)/.installed ## Measure the memory of the Spark jobs, 10 GiB too (25 GB of disk, about 10 minutes)
 	@$(BIN)/python bench/spark_memory.py

@@ -1,7 +1,7 @@
 """Measure the Spark pipeline beside Spark's own Parquet reader and beside the same work in one process.
 
     python bench/spark.py [--messages 1000000] [--large 10000000] [--body 1024] [--rounds 5] [--cores 2]
-                          [--directory DIR] [--quick]
+                          [--directory DIR] [--only PATTERN] [--results NAME] [--quick]
 
 One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
 rows with all columns. What is over in a second or two is measured in a store of ``--large`` messages as well. Every row
@@ -12,6 +12,11 @@ divided by the cores that Spark has. In front of each, what was put out before i
 so that none pays for another's; and each is done some times without a clock whenever Spark was started. A rebuild into
 a new store copies the log, which takes most of its time; one in place does not. The largest resident memory of any
 Python worker is noted for each row, and that of the driver at the end.
+
+What writes much is as fast as the disk allows, however many cores there are, and a disk is not the same from one minute
+to the next. How much the cores do is seen where files lie in memory (all that is needed are 14 GiB of it for them):
+
+    python bench/spark.py --directory /dev/shm --only "export|rebuild|audit" --results spark-in-memory
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import sys
@@ -324,7 +330,7 @@ def rebuild_and_audit(bench: Bench) -> list[Group]:
 
 
 def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
-    """All rows but those on one core, as far as ``only`` is in their names."""
+    """All rows but those on one core, as far as ``only`` is found in their names."""
     parquet, scan = "Spark reading the Parquet", "the same by a scan"
     export = Row("export, a core", "scan and pyarrow write in process", per_core=True)
     rebuild = Row("rebuild to a new store, a core", "the compiled rebuild", per_core=True)
@@ -349,8 +355,8 @@ def measure(bench: Bench, rounds: int, only: str) -> list[Row]:
 
 
 def chosen(groups: Sequence[Group], only: str) -> list[Group]:
-    """The groups with those rows alone that have ``only`` in their names."""
-    left = [group._replace(rows=[one for one in group.rows if only in one[0].name]) for group in groups]
+    """The groups with those rows alone in whose names ``only`` is found."""
+    left = [group._replace(rows=[one for one in group.rows if re.search(only, one[0].name)]) for group in groups]
     return [group for group in left if group.rows]
 
 
@@ -363,17 +369,18 @@ def measure_large(large: Bench, messages: int, rounds: int, only: str) -> list[R
     return [row for group in chosen(groups, only) for row in compare(large, group, rounds)]
 
 
-def measure_cores(bench: Bench, large: Bench, messages: int, rounds: int) -> list[Row]:
+def measure_cores(bench: Bench, large: Bench, messages: int, rounds: int, only: str) -> list[Row]:
     """What all cores do beside one; in the large log where a small one is over soon."""
     works = {"scan, all columns": bench.scan_all, "export": bench.export}
     works |= {
         "large log: scan, two columns": large.scan_two, "large log: rebuild in place": large.rebuild_in_place,
         "large log: audit": large.audit,
     }  # fmt: skip
+    works = {name: work for name, work in works.items() if re.search(only, name)}
     rows = {name: Row(f"{name}, {bench.cores} cores", "one core") for name in works}
     for name, row in rows.items():
         row.messages = messages if name.startswith("large") else 0
-    for _ in range(rounds):
+    for _ in range(rounds if works else 0):
         for cores in (bench.cores, 1):
             bench.start(cores)  # in the same Java, which is warm after the first round
             large.spark = bench.spark
@@ -394,14 +401,20 @@ def own_peak_bytes() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) << 10
 
 
+def file_system_of(path: Path) -> str:
+    """The kind of file system that ``path`` lies on, such as ext4, or tmpfs for memory."""
+    mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return max((len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place))[1]
+
+
 def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int) -> None:
     """The results as JSON and Markdown."""
-    results.mkdir(exist_ok=True)
+    results.parent.mkdir(exist_ok=True)
     document = {**facts, "rows": [told(row, cores) for row in rows]}
-    (results / "spark.json").write_text(json.dumps(document, indent=1) + "\n")
+    results.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     size = f"{facts['logBytes'] / 2**30:.2f} GiB"
     data = f"{facts['messages']:,} messages with bodies of {facts['bodyBytes']:,} bytes, {size}"
-    how = f"{cores} cores; medians of {facts['rounds']}, with the lowest and the highest"
+    how = f"files on {facts['files']}; {cores} cores; medians of {facts['rounds']}, with the lowest and the highest"
     lines = [
         "# The Spark pipeline, measured",
         "",
@@ -418,7 +431,7 @@ def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int)
             f"{row.ratio(cores):.2f}× | {peak} |"
         )
     lines += ["", f"The driver's largest resident memory was {facts['driverPeakMib']} MiB.", ""]
-    (results / "spark.md").write_text("\n".join(lines))
+    results.with_suffix(".md").write_text("\n".join(lines))
     print("\n".join(lines))
 
 
@@ -455,7 +468,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="where to put the data; left out: a temporary directory")
-    parser.add_argument("--only", default="", help="rows with this in their names; nothing is written then")
+    parser.add_argument("--only", default="", help="rows in whose names this pattern is found")
+    parser.add_argument("--results", help="name of the results; left out: spark, or none if not all is measured")
     parser.add_argument("--quick", action="store_true", help="a small store and one round, to see that it works")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -471,8 +485,8 @@ def main() -> None:
             large.spark = bench.spark
             make_store(large.store, arguments.large, arguments.body)
             rows += measure_large(large, arguments.large, arguments.rounds, arguments.only)
-            if arguments.cores > 1 and not arguments.only:
-                rows += measure_cores(bench, large, arguments.large, arguments.rounds)
+            if arguments.cores > 1:
+                rows += measure_cores(bench, large, arguments.large, arguments.rounds, arguments.only)
         bench.spark.stop()
         with mqstore.inspect(work / "store") as view:
             log_bytes = view.log_end
@@ -483,10 +497,13 @@ def main() -> None:
             "rounds": arguments.rounds,
             "cores": arguments.cores,
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
+            "files": file_system_of(work),
             "when": datetime.now(timezone.utc).date().isoformat(),
             "driverPeakMib": own_peak_bytes() >> 20,
         }
-        write(work if arguments.quick or arguments.only else RESULTS, rows, facts, arguments.cores)
+        partial = arguments.quick or arguments.only
+        results = work if partial and arguments.results is None else RESULTS
+        write(results / (arguments.results or "spark"), rows, facts, arguments.cores)
 
 
 if __name__ == "__main__":
