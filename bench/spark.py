@@ -1,7 +1,7 @@
 """Measure the Spark pipeline beside Spark's own Parquet reader and beside the same work in one process.
 
     python bench/spark.py [--messages 1000000] [--large 10000000] [--body 1024] [--rounds 5] [--cores 2]
-                          [--directory DIR] [--only PATTERN] [--results NAME] [--quick]
+                          [--directory DIR] [--only PATTERN] [--quick] [--results NAME] [--output DIR]
 
 One store is made: `orders` in four queues, and `rare`, which is 1 % of the log. The equivalent Parquet holds the same
 rows with all columns. What is over in a second or two is measured in a store of ``--large`` messages as well. Every row
@@ -470,6 +470,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where to put the data; left out: a temporary directory")
     parser.add_argument("--only", default="", help="rows in whose names this pattern is found")
     parser.add_argument("--results", help="name of the results; left out: spark, or none if not all is measured")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--quick", action="store_true", help="a small store and one round, to see that it works")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -502,7 +503,7 @@ def main() -> None:
             "driverPeakMib": own_peak_bytes() >> 20,
         }
         partial = arguments.quick or arguments.only
-        results = work if partial and arguments.results is None else RESULTS
+        results = work if partial and arguments.results is None else arguments.output
         write(results / (arguments.results or "spark"), rows, facts, arguments.cores)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -78,3 +79,19 @@ def test_pieces(tmp_path: Path, load, monkeypatch: pytest.MonkeyPatch) -> None: 
 def test_ratios_above_one_are_better(load) -> None:  # type: ignore[no-untyped-def]
     ratio = load("curves_report")._ratio
     assert (ratio([10.0], [20.0], "per_second"), ratio([10.0], [20.0], "seconds")) == ("0.50", "2.00")
+
+
+def test_spark(tmp_path: Path) -> None:
+    words = ["--quick", "--only", "audit", "--directory", tmp_path, "--output", tmp_path / "results"]
+    script = [sys.executable, ROOT / "bench" / "spark.py", *words, "--results", "audits"]
+    subprocess.run(list(map(str, script)), check=True, capture_output=True)
+    results = json.loads((tmp_path / "results" / "audits.json").read_text())
+    found = [(row["name"], row["perCore"], row["messages"]) for row in results["rows"]]
+    assert found == [
+        ("audit, a core", True, None), ("large log: audit, a core", True, 40_000),
+        ("large log: audit, 2 cores", False, 40_000),
+    ]  # fmt: skip
+    assert all(row["ratio"] > 0 for row in results["rows"])
+    text = (tmp_path / "results" / "audits.md").read_text()
+    assert "20,000 messages with bodies of 1,024 bytes, 0.02 GiB of log; files on " in text
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
