@@ -269,3 +269,65 @@ def test_the_file_that_is_damaged_is_named(tmp_path: Path, place: int) -> None:
     assert caught.value.path == str(bad)
     assert "manifests" in str(caught.value.hint)
     assert {path: data for path, data in files_below(output).items() if ".compact" not in str(path)} == before
+
+
+@pytest.mark.parametrize("what", ["README.txt", "further", "partitioned"])
+def test_a_directory_with_other_things_is_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """Its merged files would never be put in place, and be made again by each compaction."""
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    partition_by = "" if what == "partitioned" else "topic"
+    output = two_exports(store, tmp_path / "out", partition_by=partition_by)
+    directory = output / ("topic=orders" if partition_by else "")
+    if what == "further":
+        (directory / what).mkdir()
+    elif partition_by:
+        (directory / what).touch()
+    before = files_below(output)
+    result = compact(NO_SPARK, output)
+    assert (result.directories, result.rows, result.files_after) == (0, 0, 2)
+    assert files_below(output) == before
+    assert f"{directory} is left as it is" in caplog.text
+    assert (what if partition_by else "_mqstore") in caplog.text
+
+
+def test_files_that_come_while_others_are_merged_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+
+    def while_merging(*arguments: Any) -> list[Any]:
+        (day,) = output.glob("topic=*/date=*")
+        shutil.copy(min(day.iterdir()), day / "late.parquet")
+        return run_here(*arguments)
+
+    monkeypatch.setattr(compacting, "run_tasks", while_merging)
+    result = compact(NO_SPARK, output)
+    assert (result.directories, result.rows, result.files_after) == (0, 0, 3)
+    assert len(bodies_below(output)) == 30
+
+
+def test_a_directory_that_may_not_be_replaced_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+
+    def refuse(one: Path, other: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(one), None, str(other))
+
+    monkeypatch.setattr(compacting, "_exchange", refuse)
+    with pytest.raises(mqstore.StoreIOError, match="put merged files in place: Permission denied") as caught:
+        compact(NO_SPARK, output)
+    assert str(output / "topic=orders") in str(caught.value.path)
+    assert len(bodies_below(output)) == 20
+
+
+def test_files_without_columns_stay(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out")
+    (day,) = output.glob("topic=*/date=*")
+    for name in ("a", "b"):
+        pq.write_table(pa.table({}), day / f"{name}.parquet")
+    result = compact(NO_SPARK, output)
+    assert (result.directories, result.rows, result.files_after) == (1, 20, 3)

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ from mqstore.store.arguments import check_path, check_whole
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 _STAGE_NAME: Final = ".compact"
 _NOTE: Final = Path(STATE_DIRECTORY, "compacted", "files.json")
 _EXCHANGE: Final = 2
@@ -53,7 +56,7 @@ class CompactResult:
     """What a compaction did.
 
     Attributes:
-        directories: how many directories had small files to merge.
+        directories: how many directories had small files that were merged.
         files_before, files_after: Parquet files of the whole output.
         bytes_before, bytes_after: their lengths together.
         rows: messages in the files that were merged; none was changed.
@@ -82,7 +85,8 @@ def compact(
 
     ``_mqstore/compacted/files.json`` tells which files hold the rows of those that were merged.
 
-    Let no export to the same output run meanwhile: a directory that gets new files is left as it is.
+    Let no export to the same output run meanwhile: a directory that gets new files is left as it is. So is one in which
+    other things than Parquet files lie, such as further directories, with a warning in the log.
 
     Args:
         spark: the session; its workers must see ``output``.
@@ -139,11 +143,10 @@ def _compact(
     _check_finished(root)  # one may have begun meanwhile
     changed = [(one, merged) for one, merged in zip(merges, done, strict=True) if merged.files]
     _note(root, known, changed)
-    for one, _ in changed:
-        _swap(Path(one.directory), Path(one.new), [*one.small, *one.large])
+    swapped = [merged.rows for one, merged in changed if _swap(Path(one.directory), Path(one.new), one.names)]
     copying.remove_tree(stage)
     clock.note("replace")
-    return len(changed), before, [_size(path) for path in _files(root)], sum(merged.rows for _, merged in changed)
+    return len(swapped), before, [_size(path) for path in _files(root)], sum(swapped)
 
 
 def check_compact(output: object, *, target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES) -> Path:
@@ -152,7 +155,7 @@ def check_compact(output: object, *, target_file_bytes: int = DEFAULT_TARGET_FIL
     root = check_path(output).absolute()
     if isinstance(root, RemotePath):
         raise errors.UsageError(
-            "an object store cannot change a directory in one step", found=root.url,
+            "an object store cannot change a directory in one step", found=root,
             hint="export to a Delta or Iceberg table, and use its own compaction",
         )  # fmt: skip
     if not stat.S_ISDIR(mode_of(root / STATE_DIRECTORY)):
@@ -201,14 +204,18 @@ def _size(path: Path) -> int:
 def _plan(root: Path, stage: Path, target_file_bytes: int) -> list[Merge]:
     by_directory: dict[Path, list[Path]] = {}
     for path in _files(root):
-        if path.parent != root:  # the root itself holds more than files
-            by_directory.setdefault(path.parent, []).append(path)
+        by_directory.setdefault(path.parent, []).append(path)
     merges = []
     for directory, paths in by_directory.items():
         small = [path.name for path in paths if _size(path) < target_file_bytes / 2]
-        if len(small) > 1:
-            large = [path.name for path in paths if path.name not in small]
-            merges.append(Merge(str(directory), small, large, str(stage / directory.relative_to(root))))
+        if len(small) < 2:
+            continue
+        large = [path.name for path in paths if path.name not in small]
+        merge = Merge(str(directory), small, large, str(stage / directory.relative_to(root)))
+        if others := set(outputs.names(directory)).difference(merge.names):  # which its new directory would not have
+            _log.warning("%s is left as it is, as there is more than Parquet files in it: %s", directory, min(others))
+        else:
+            merges.append(merge)
     return merges
 
 
@@ -238,19 +245,23 @@ def _note(root: Path, known: dict[str, list[str]], changed: list[tuple[Merge, Me
     outputs.put(root / _NOTE, json.dumps({"merged": merged}, indent=1).encode())
 
 
-def _swap(directory: Path, new: Path, planned: list[str]) -> None:
-    """Let the new directory take the place of the old one, unless something has come since."""
-    if sorted(os.listdir(directory)) != sorted(planned):
-        return
-    old = new
-    if not _exchange(directory, new):
-        # Two steps where the file system knows no better; _restore does the second if this process cannot.
-        old = new.with_name(f"{new.name}{_ASIDE}")
-        os.rename(directory, old)
-        os.rename(new, directory)
-    for name in set(os.listdir(old)).difference(planned):  # it came between the look and the change
-        os.rename(old / name, directory / name)
+def _swap(directory: Path, new: Path, planned: list[str]) -> bool:
+    """Let the new directory take the place of the old one, unless something has come since: whether it has."""
+    try:
+        if sorted(os.listdir(directory)) != sorted(planned):
+            return False
+        old = new
+        if not _exchange(directory, new):
+            # Two steps where the file system knows no better; _restore does the second if this process cannot.
+            old = new.with_name(f"{new.name}{_ASIDE}")
+            os.rename(directory, old)
+            os.rename(new, directory)
+        for name in set(os.listdir(old)).difference(planned):  # it came between the look and the change
+            os.rename(old / name, directory / name)
+    except OSError as error:
+        raise errors.from_os_error(error, "put merged files in place", directory) from error
     durable.sync_directory(directory.parent)
+    return True
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -24,6 +24,11 @@ class Merge(NamedTuple):
     large: list[str]
     new: str
 
+    @property
+    def names(self) -> list[str]:
+        """All that lies in the directory."""
+        return [*self.small, *self.large]
+
 
 class Merged(NamedTuple):
     """What was merged of a directory: how many rows, and the new files of each small one that is there no more."""
@@ -51,16 +56,17 @@ def merge_files(target_file_bytes: int, merge: Merge) -> Merged:
 
 
 def _write(merge: Merge, own: Path, target_file_bytes: int) -> Merged:
-    """Merge the small files that have the same columns; one that has no other like it stays."""
+    """Merge the small files that have the same columns; one that has no other like it, or none at all, stays."""
     alike: dict[str, list[str]] = {}
     for name in merge.small:
         with _opened(Path(merge.directory, name)) as file:
             columns = file.schema_arrow.to_string(show_field_metadata=False, show_schema_metadata=False)
         alike.setdefault(columns, []).append(name)
     rows, files = 0, {}
-    for names in alike.values():
-        if len(names) == 1:
-            os.link(Path(merge.directory, names[0]), own / names[0])
+    for columns, names in alike.items():
+        if len(names) == 1 or not columns:
+            for name in names:
+                os.link(Path(merge.directory, name), own / name)
             continue
         count, new = _write_alike(Path(merge.directory), names, own, target_file_bytes)
         rows += count
