@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,11 @@ from moto.server import ThreadedMotoServer
 
 import mqstore
 import mqstore.spark
+from mqstore.cli.messages import broker_name
+from mqstore.cli.output import to_json
 from mqstore.files.pool import FilePool
 from mqstore.files.remote import RemotePath, as_path
-from mqstore.spark.jobs import exporting
+from mqstore.spark.jobs import counting, exporting
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.source import VIEWS
@@ -172,9 +175,11 @@ def test_a_view_of_a_store_by_its_url(bucket: str, golden: Path) -> None:
 def test_paths(tmp_path: Path) -> None:
     path = as_path("s3://bucket/a/b?endpoint_override=http://h:1&region=x")
     assert isinstance(path, RemotePath)
-    assert as_path(str(path / "c")) == path / "c"
+    assert as_path(os.fspath(path / "c")) == path / "c"
     assert (path / "c").parent == path
-    assert path.url == "s3://bucket/a/b"
+    assert str(path) == f"{path}" == "s3://bucket/a/b"
+    assert repr(path) == "RemotePath('s3://bucket/a/b')"
+    assert path != as_path("s3://bucket/a/b?endpoint_override=http://other:1&region=x")
     assert as_path("s3://bucket").name == "bucket"
     assert as_path(f"file://{tmp_path}") == as_path(f"file:{tmp_path}") == as_path(str(tmp_path)) == tmp_path
     assert not isinstance(as_path("a:b/c"), RemotePath)
@@ -225,3 +230,62 @@ def test_a_view_follows_a_copy_that_grows(bucket: str, tmp_path: Path) -> None:
         assert view.queues()[0].count == count
         assert len(list(view.scan())) == count
     view.close()
+
+
+def test_what_is_noted_and_shown_holds_no_secrets(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(exporting, "run_tasks", run_here)
+    monkeypatch.setattr(counting, "run_tasks", run_here)
+    url = bucket.replace("s3://", "s3://KEY:hidden@").format
+    source, output = url("stores/basic"), url("told")
+    told: list[object] = [find_stores(ReadOptions.parse({"path": source})), ReadOptions.parse({"path": source})]
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePath, "move_to", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            exporting.export(NO_SPARK, source, output, job_id="one")
+    begun = as_path(output) / "_mqstore" / "one.partial"
+    told += [one.read_bytes() for one in begun.iterdir() if one.is_file()]
+    with pytest.raises(mqstore.UsageError, match="broken off") as caught:
+        exporting.export(NO_SPARK, source, output, columns="body")
+    told += [caught.value, caught.value.hint]
+    result = exporting.export(NO_SPARK, source, output)
+    assert (result.job_id, result.rows > 0, result.replayed) == ("one", True, False)
+    assert exporting.export(NO_SPARK, source, output, job_id="one").replayed
+    told += [result, to_json(result), result.manifest.read_bytes()]
+    result.manifest.write_bytes(b"{")
+    with pytest.raises(mqstore.CorruptFileError) as damaged:
+        exporting.export(NO_SPARK, source, output, job_id="one")
+    told += [damaged.value, damaged.value.hint]
+    counting.stats(NO_SPARK, source, report=tmp_path / "page.html")
+    told.append((tmp_path / "page.html").read_text())
+    with pytest.raises(mqstore.UsageError, match="lies in the store"):
+        exporting.export(NO_SPARK, source, url("stores/basic/out"))
+    with pytest.raises(mqstore.UsageError) as refused:
+        counting.stats(NO_SPARK, source, report=output)
+    told += [refused.value, table_of(view_of("files", source)), caplog.messages]
+    for text in map(repr, told):
+        assert "hidden" not in text
+        assert "endpoint_override" not in text
+    assert sum("s3://lake/" in repr(one) for one in told) >= 10
+
+
+def test_the_name_of_a_store_that_is_a_whole_bucket(bucket: str, endpoint: str, golden: Path) -> None:
+    root = as_path(f"s3://KEY:hidden@single?{endpoint}")
+    assert isinstance(root, RemotePath)
+    root.address[0].create_dir("single")
+    upload(golden / "empty" / "store", root)
+    (one,) = find_stores(ReadOptions.parse({"path": os.fspath(root)}))
+    assert one.broker_name == broker_name(root) == "single"
+
+
+@pytest.mark.parametrize("make", [mqstore.rebuild, lambda store, url: mqstore.truncate(store, 4171936, url)])
+def test_nothing_is_made_in_a_directory_that_is_called_like_a_url(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, str], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(mqstore.UsageError, match="on this machine") as caught:
+        make(golden / "basic" / "store", "s3://KEY:hidden@bucket/new")
+    assert caught.value.path == "s3://bucket/new"
+    assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ def message_json(record: Record, broker_name: str) -> dict[str, Any]:
 
 def broker_name(store: Path) -> str:
     """The name that stands in the column ``brokerName``: that of the store's directory, as on Spark."""
-    return store.resolve().name
+    return Path(str(store)).resolve().name  # of a URL, without what must not be told
 
 
 def print_messages(output: Output, title: str, records: Iterable[Record]) -> None:

@@ -4,8 +4,8 @@ A :class:`RemotePath` is a path like any other to those who join names, list and
 is opened. Options of the file system follow the URL as a query, ``?region=eu-west-1&endpoint_override=http://host:9000``,
 and credentials come from where the file system takes them: for S3 the usual variables, files and roles.
 
-As a path it is kept in one text from which it can be made again in another process: the query, quoted, sticks to the
-bucket's name.
+``os.fspath`` gives the text from which it can be made again in another process: the query, quoted, sticks to the
+bucket's name. As text a path is what may be told to anybody: the URL without credentials and query.
 """
 
 from __future__ import annotations
@@ -51,6 +51,21 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 class RemotePath(PosixPath):
     """A path in a file system that pyarrow knows. There are no links; directories come and go with what is in them."""
 
+    def __fspath__(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return errors.shown_path(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:  # some versions of pathlib compare texts
+        return self.parts == other.parts if isinstance(other, RemotePath) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
     @property
     def _place(self) -> tuple[Any, str]:
         """The file system, and the path inside it."""
@@ -58,11 +73,6 @@ class RemotePath(PosixPath):
         bucket, _, query = name.partition("?")
         system, root = _file_system(f"{scheme}//{bucket}" + (f"?{unquote(query)}" if query else ""))
         return system, "/".join([root, *inside])
-
-    @property
-    def url(self) -> str:
-        """The URL, without credentials and query."""
-        return errors.shown_path(self)
 
     @property
     def address(self) -> tuple[Any, str]:

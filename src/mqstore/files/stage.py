@@ -15,6 +15,7 @@ from typing import Final
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.directory_lock import DirectoryLocks
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.files.whole import mode_of
 
 _ATTEMPTS: Final = 100
@@ -41,8 +42,10 @@ class Stage:
             elsewhere: directories of the source that lie outside of it, by the name that the copy has of them.
 
         Raises:
-            UsageError: ``output`` is not new or empty, or one of the two lies inside the other.
+            UsageError: ``output`` is a URL, or not new or empty, or one of the two lies inside the other.
         """
+        if isinstance(as_path(output), RemotePath):
+            raise errors.UsageError("this is made in a directory on this machine", path=output)
         self._given = output
         self._output = Path(os.path.abspath(output))
         self._source = source

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mqstore import errors
+from mqstore.files.remote import RemotePath, as_path
 from mqstore.layout.constants import INT_MAX, LONG_MAX
 from mqstore.layout.kafka import names
 
@@ -82,4 +83,7 @@ def check_path(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         hint = "give a data directory, a partition's directory (topic-0), or a segment's .log"
         raise errors.UsageError("the path names nothing", found=repr(path)[:80], hint=hint)
-    return Path(path)
+    found = as_path(path)
+    if isinstance(found, RemotePath):
+        raise errors.UsageError("Kafka's logs are in directories of this machine", found=found)
+    return found

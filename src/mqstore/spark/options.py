@@ -119,7 +119,7 @@ class OffsetBounds:
 class ReadOptions:
     """The options of one read, checked."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(repr=False)  # of URLs, secrets may stand in them
     view: str = "messages"
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mqstore.errors import NotAStoreError, UsageError, from_os_error
+from mqstore.errors import NotAStoreError, UsageError, from_os_error, shown_path
 from mqstore.files.remote import RemotePath, as_path
 from mqstore.files.whole import mode_of
 from mqstore.spark.options import ReadOptions
@@ -25,6 +25,9 @@ class StoreRef(NamedTuple):
 
     path: str
     broker_name: str
+
+    def __repr__(self) -> str:
+        return f"StoreRef(path={shown_path(self.path)!r}, broker_name={self.broker_name!r})"
 
     @property
     def paths(self) -> StorePaths:
@@ -54,7 +57,7 @@ def find_stores(options: ReadOptions) -> list[StoreRef]:
         )
     if len(set(names)) < len(names):
         raise UsageError("option brokerName gives two stores the same name", found=",".join(names))
-    return [StoreRef(str(path), name) for path, name in zip(paths, names, strict=True)]
+    return [StoreRef(os.fspath(path), name) for path, name in zip(paths, names, strict=True)]
 
 
 def one_store(source: object) -> StorePaths:
@@ -73,11 +76,14 @@ def one_store(source: object) -> StorePaths:
 
 def check_outside(stores: Iterable[StoreRef], target: Path, what: str) -> None:
     """Raise UsageError when ``target``, where ``what`` is to be written, lies in one of the stores."""
-    for root in (as_path(store.path) for store in stores):
-        if isinstance(target, RemotePath) or isinstance(root, RemotePath):
-            continue
-        if target.resolve().is_relative_to(root.resolve()):
+    for store in stores:
+        if _place(target).is_relative_to(_place(as_path(store.path))):
             raise UsageError(f"the {what} lies in the store", path=target, hint="give a place of its own")
+
+
+def _place(path: Path) -> Path:
+    """Where a path leads, to be compared with where others lead."""
+    return Path(str(path)) if isinstance(path, RemotePath) else path.resolve()
 
 
 def _expand(text: str) -> list[tuple[Path, str]]:
@@ -91,7 +97,7 @@ def _expand(text: str) -> list[tuple[Path, str]]:
         fixed = len(path.parts) - len(parts) + next(place for place, part in enumerate(parts) if glob.has_magic(part))
         return [(one, "/".join(one.parts[fixed:])) for one in found]
     check_is_store(StorePaths(path))
-    return [(path, path.name)]
+    return [(path, Path(str(path)).name)]
 
 
 def matching(path: Path) -> list[Path]:
@@ -129,7 +135,7 @@ def _names(found: dict[Path, str]) -> list[str]:
     if len(set(found.values())) == len(paths):
         return list(found.values())
     for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
-        names = ["/".join(path.parts[-parts:]) for path in paths]
+        names = ["/".join(Path(str(path)).parts[-parts:]) for path in paths]
         if len(set(names)) == len(paths):
             return names
     return [str(path) for path in paths]

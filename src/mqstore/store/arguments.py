@@ -44,7 +44,7 @@ def check_store_path(path: object) -> Path:
     """The directory to run a store in; UsageError for what names none."""
     found = check_path(path)
     if isinstance(found, RemotePath):
-        raise errors.UsageError("a store runs in a local directory", found=found.url, hint="mqstore.inspect reads it")
+        raise errors.UsageError("a store runs in a local directory", found=found, hint="mqstore.inspect reads it")
     return found
 
 

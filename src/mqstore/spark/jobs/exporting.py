@@ -72,7 +72,7 @@ class ExportResult:
 class _Job:
     """Everything a task needs to know, and what makes one job differ from another."""
 
-    output: str
+    output: str = field(repr=False)
     job_id: str
     options: ReadOptions
     columns: tuple[str, ...]
@@ -84,8 +84,9 @@ class _Job:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What was asked for, as JSON has it: all but the name and the directory, which may be moved."""
+        """What was asked for, as JSON, without secrets: all but the name and the directory, which may be moved."""
         content = _json(dataclasses.asdict(self))
+        content["options"]["paths"] = [errors.shown_path(path) for path in self.options.paths]
         return {name: value for name, value in content.items() if name not in ("output", "job_id")}
 
     @property
@@ -160,7 +161,7 @@ def export(
         return done
     if job.options.max_partitions is None:
         parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
-    parts = _begin(job, parts)
+    parts = _begin(job, parts, stores)
     clock.note("plan")
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)
     clock.note("write")
@@ -220,7 +221,7 @@ def _asked(
     stores = find_stores(parsed)
     check_outside(stores, where, "output")
     parsed = dataclasses.replace(parsed, columns=None)  # the job's own tell
-    job = _Job(str(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table)
+    job = _Job(os.fspath(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table)
     return job, stores
 
 
@@ -304,17 +305,20 @@ def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str])
         lake.commit_iceberg(output, job.job_id, pa.schema(fields), str(job.table), catalog, files)
 
 
-def _begin(job: _Job, parts: list[list[Piece]]) -> list[list[Piece]]:
+def _begin(job: _Job, parts: list[list[Piece]], stores: Sequence[StoreRef]) -> list[list[Piece]]:
     """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
     note = job.stage / export_notes.PLAN_NAME
-    asked = _json(dataclasses.asdict(job))
+    asked = {"job_id": job.job_id, **job.asked}
     if not mode_of(note):
         outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
         return parts
     from mqstore.spark.planning import from_plain
 
+    known = {_shown(store): store for store in stores}
+
     def take(content: Any) -> tuple[Any, list[list[Piece]]]:
-        return content["job"], [[from_plain(piece) for piece in part] for part in content["parts"]]
+        parts = [[from_plain(piece) for piece in part] for part in content["parts"]]
+        return content["job"], [[one._replace(store=known.get(one.store, one.store)) for one in part] for part in parts]
 
     begun, parts = export_notes.read_note(note, take, export_notes.give_up_hint(note, as_path(job.output)))
     if begun != asked:
@@ -329,7 +333,12 @@ def _is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
 def _plain_parts(parts: list[list[Piece]]) -> Any:
     from mqstore.spark.planning import to_plain
 
-    return [[to_plain(piece) for piece in part] for part in parts]
+    return [[to_plain(one._replace(store=_shown(one.store))) for one in part] for part in parts]
+
+
+def _shown(store: StoreRef) -> StoreRef:
+    """The store as it may be noted: secrets of its URL come from whoever goes on with the job."""
+    return store._replace(path=errors.shown_path(store.path))
 
 
 def _json(value: Any) -> Any:
@@ -379,11 +388,11 @@ def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
     for file in files:
         target = output / file.path
         try:
-            outputs.move(as_path(file.staged), target)
+            outputs.move(job.stage / file.staged, target)
         except FileNotFoundError:
             if not target.exists():
                 raise errors.CorruptFileError(
-                    "a file of an unfinished export is gone", path=file.staged,
+                    "a file of an unfinished export is gone", path=job.stage / file.staged,
                     hint=f"remove {job.stage} and every {job.job_id}-*.parquet below {output}, and start the job again",
                 ) from None  # fmt: skip
     outputs.sync_names(output / file.path for file in files)
@@ -393,7 +402,7 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Cloc
     content = {
         "jobId": job.job_id,
         "asked": job.asked,
-        "sources": list(job.options.paths),
+        "sources": job.asked["options"]["paths"],
         "columns": list(job.columns),
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size_bytes for file in files),
@@ -422,7 +431,7 @@ def _from_manifest(job: _Job) -> ExportResult:
             stage_seconds=content.get("stageSeconds", {}),
         )
 
-    files = f"{job.job_id}-*.parquet below {job.output}"
+    files = f"{job.job_id}-*.parquet below {as_path(job.output)}"
     asked, result = export_notes.read_note(
         job.manifest, take, f"the job was finished; it starts anew without this and every {files}"
     )

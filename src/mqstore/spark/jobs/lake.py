@@ -41,7 +41,7 @@ def commit_delta(
     from deltalake import CommitProperties, DeltaTable, Schema, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
-    where = output.url if isinstance(output, RemotePath) else str(output)
+    where = str(output)
     now_ms = time.time_ns() // 1_000_000
     actions = [
         AddAction(
@@ -94,7 +94,7 @@ def commit_iceberg(
     if any(one.summary is not None and one.summary.get(_JOB) == job_id for one in snapshots):
         return
     # Neither pyiceberg nor Hadoop take escapes for what they stand for.
-    root = output.url if isinstance(output, RemotePath) else f"file://{output}"
+    root = str(output) if isinstance(output, RemotePath) else f"file://{output}"
     paths = [f"{root}/{file.path}" for file in files]
     if paths:
         found.add_files(paths, snapshot_properties={_JOB: job_id})

@@ -65,7 +65,7 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
         return None
     page = check_path(report).absolute()
     if isinstance(page, RemotePath) or page.is_dir():
-        raise errors.UsageError("a report is a file on this machine", found=str(report), hint="give a file's path")
+        raise errors.UsageError("a report is a file on this machine", found=page, hint="give a file's path")
     check_outside(stores, page, "report")
     return page
 

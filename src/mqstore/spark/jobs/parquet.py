@@ -31,7 +31,7 @@ _LOOKED_AT_BYTES: Final = 4 << 20
 
 
 class WrittenFile(NamedTuple):
-    """A finished file: where it lies, where it goes below the output, what is in it."""
+    """A finished file: where it lies beside the other attempts, where it goes below the output, what is in it."""
 
     staged: str
     path: str
@@ -149,7 +149,9 @@ class PartitionedWriter:
         file = self._open.pop(partition)
         with contextlib.closing(file.sink):
             file.writer.close()
-        self._written.append(WrittenFile(str(file.path), file.final, file.rows, outputs.finish(file.path)))
+        self._written.append(
+            WrittenFile(f"{self._directory.name}/{file.final}", file.final, file.rows, outputs.finish(file.path))
+        )
 
 
 def open_writer(sink: Any, first: Any, compression: str) -> Any:

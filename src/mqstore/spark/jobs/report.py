@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mqstore.errors import shown_path
 from mqstore.files import durable
 from mqstore.findings import Finding
 
@@ -49,7 +50,7 @@ def write_stats(result: StatsResult, sources: Sequence[str], target: Path) -> No
     for one in result.hours:
         per_hour.setdefault(one.topic, {})[one.begin_ms] = one.messages
     body = [
-        _paragraph(f"{', '.join(sources)}: {result.messages:,} messages in {result.bytes:,} bytes of records; at most "
+        _paragraph(f"{_shown(sources)}: {result.messages:,} messages in {result.bytes:,} bytes of records; at most "
                    f"{result.peak_per_second:,.1f} messages a second over an hour."),
         _overlooked(result.warnings),
         _picture(lambda axes: _draw_hours(axes, per_hour, biggest, "messages an hour"), result.messages > 0),
@@ -83,7 +84,7 @@ def write_lag(result: LagResult, sources: Sequence[str], target: Path) -> None:
             counts[hour] = total
     groups = sorted(result.lag, key=lambda name: -result.lag[name])
     body = [
-        _paragraph(f"{', '.join(sources)}: {sum(result.lag.values()):,} messages wait for {len(groups)} groups."),
+        _paragraph(f"{_shown(sources)}: {sum(result.lag.values()):,} messages wait for {len(groups)} groups."),
         _overlooked(result.warnings),
         _picture(lambda axes: _draw_lines(axes, grown, groups, "messages that wait"), bool(grown)),
         _heading("Groups"),
@@ -98,6 +99,10 @@ def write_lag(result: LagResult, sources: Sequence[str], target: Path) -> None:
 def _write(target: Path, title: str, body: Iterable[str]) -> None:
     durable.make_directories(target.parent)
     durable.replace_file(target, _PAGE.format(title=html.escape(title), body="\n".join(body)).encode())
+
+
+def _shown(sources: Sequence[str]) -> str:
+    return ", ".join(map(shown_path, sources))
 
 
 def _heading(text: str) -> str:
