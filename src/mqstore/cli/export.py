@@ -12,6 +12,7 @@ from mqstore.cli.options import (
     EndOption,
     FormatOption,
     MasterOption,
+    SqlOption,
     StorePath,
     TopicOption,
     parse_path,
@@ -19,6 +20,10 @@ from mqstore.cli.options import (
 )
 from mqstore.cli.output import Format, make_output, size_text, step_bar
 from mqstore.cli.spark_session import spark_session
+from mqstore.errors import UsageError
+from mqstore.layout.constants import LONG_MAX
+from mqstore.layout.sql92 import SqlExpression
+from mqstore.store.arguments import check_window
 
 
 def run(
@@ -38,6 +43,7 @@ def run(
             help='Tags to pick, as "paid || refunded", or a condition: "amount > 10".',
         ),
     ] = None,
+    sql: SqlOption = None,
     begin: BeginOption = None,
     end: EndOption = None,
     columns: Annotated[
@@ -58,11 +64,18 @@ def run(
     from mqstore.spark import jobs
     from mqstore.spark.jobs.exporting import check_export
 
+    if where is not None and sql is not None:
+        raise UsageError("give either --where or --sql")
+    if sql is not None:
+        SqlExpression.parse(sql)
+        where = f"({sql})"  # no tag, even if it is one word
+    begin_ms, end_ms = parse_time(begin, 0), parse_time(end, LONG_MAX - 1)
+    check_window(begin_ms, end_ms)
     options = {
         "subscribe": topic,
         "where": where,
-        "startingTimestamp": None if begin is None else str(parse_time(begin, 0)),
-        "endingTimestamp": None if end is None else str(parse_time(end, 0) + 1),
+        "startingTimestamp": None if begin is None else begin_ms,
+        "endingTimestamp": None if end is None else end_ms + 1,
     }
     asked: dict[str, Any] = {
         "job_id": job_id,
