@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,10 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 import mqstore
 import mqstore.spark
 from mqstore.cli import app
-from mqstore.spark.jobs import audit, compact, export, lag, load, rebuild, stats
+from mqstore.spark.jobs import audit, compact, export, exporting, lag, load, rebuild, stats
+from mqstore.spark.jobs.outputs import check_page
+from mqstore.spark.stores import StoreRef
+from spark.support import run_here
 
 NO_SPARK: Any = None
 WRONG_PATHS = [b"store", 5, None, "", ["x", b"store"], []]
@@ -99,6 +104,22 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "rebuilt": (["rebuild", "{store}", "-o", "{used}", "--master", "local[2]"], "output directory is in use"),
     "rebuilt inside": (["rebuild", "{store}", "-o", "{store}/out", "--master", "local[2]"], "lie inside each other"),
     "loaded": (["load", "{file}", "-o", "{used}"], "output directory is in use"),
+    "rebuilt nowhere": (["rebuild", "{store}", "-o", "/proc/new", "--master", "local[2]"], "could not create file"),
+    "rebuilt pattern": (["rebuild", "{store}*", "-o", "{new}", "--master", "local[2]"], "one store at a time"),
+    "rebuilt pattern here": (["rebuild", "{store}*", "-o", "{new}"], "one store at a time"),
+    "audited pattern": (["audit", "{store}*"], "one store at a time"),
+    "checked pattern": (["check", "{store}*"], "one store at a time"),
+    "counted into a directory": (["stats", "{store}", "--report", "{used}"], "a report is a file on this machine"),
+    "counted into the store": (["stats", "{store}", "--report", "{store}/page"], "the report lies in the store"),
+    "counted into a file": (["stats", "{store}", "--report", "{file}/page"], "could not create file"),
+    "counted nowhere": (["stats", "{store}", "--report", "/proc/page"], "could not create file"),
+    "lag nowhere": (["lag", "{store}", "--report", "/proc/new/page"], "could not create file"),
+    "lag elsewhere": (["lag", "{store}", "--report", "s3://bucket/page?a=b"], "a report is a file on this machine"),
+    "loaded nowhere": (["load", "{file}", "-o", "/proc/new"], "could not create file"),
+    "alert": (["lag", "{store}", "--alert", "5"], "no group has progress here"),
+    "window": (["export", "{store}", "-o", "{new}", "--begin", "5", "--end", "3"], "the window ends before it begins"),
+    "sql": (["export", "{store}", "-o", "{new}", "--sql", "amount >"], "not an SQL92 expression"),
+    "sql and tags": (["export", "{store}", "-o", "{new}", "--sql", "a > 1", "--where", "b"], "either --where or --sql"),
     "compacted": (["compact", "{used}"], "nothing was exported to this directory"),
     "compacted away": (["compact", "{new}"], "nothing was exported to this directory"),
 }
@@ -114,9 +135,32 @@ def test_what_commands_tell_before_spark_is_started(
     (tmp_path / "used" / "mine").touch()
     places = {"store": store, "new": tmp_path / "new", "file": tmp_path / "file", "used": tmp_path / "used"}
     words, complaint = COMMANDS[case]
+    if "/proc" in "".join(words) and not sys.platform.startswith("linux"):
+        pytest.skip("there is no /proc")
     done = CliRunner().invoke(app.build_app(), [word.format(**places) for word in words])
-    assert done.exit_code == (1 if case == "no store" else 2)
+    is_failure = case == "no store" or complaint == "could not create file"
+    assert done.exit_code == (1 if is_failure else 2)
     assert complaint in " ".join(done.output.split())
+
+
+def test_a_report_that_can_be_written_leaves_nothing_before(store: Path, tmp_path: Path) -> None:
+    page = check_page(tmp_path / "new" / "page.html", [StoreRef(str(store), "store")])
+    assert page == tmp_path / "new" / "page.html"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("condition", "rows"), [("amount > 17", 2), ("TRUE", 20), ("amount IS NULL", 0)])
+def test_what_an_export_is_asked_for_in_sql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str, rows: int
+) -> None:
+    with mqstore.open(tmp_path / "store") as made:
+        for number in range(20):
+            made.put(mqstore.Message("orders", b"", properties={"amount": str(number)}, queue_id=0))
+    monkeypatch.setattr(mqstore.spark, "session", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(exporting, "run_tasks", run_here)
+    words = ["export", str(tmp_path / "store"), "-o", str(tmp_path / "out"), "--sql", condition, "--format", "json"]
+    done = CliRunner().invoke(app.build_app(), words)
+    assert json.loads(done.stdout)["rows"] == rows
 
 
 def test_what_is_checked_before_needs_neither_arrow_nor_numpy(store: Path, tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ def test_what_is_not_there(bucket: str, endpoint: str) -> None:
         view_of("messages", bucket.format("stores/none"))
     with pytest.raises(mqstore.NotAStoreError, match="no store matches"):
         view_of("messages", bucket.format("none*"))
+    with pytest.raises(mqstore.UsageError, match="only the last name may be a pattern"):
+        view_of("messages", bucket.format("*/basic"))
     with pytest.raises(mqstore.UsageError, match="no file system"):
         view_of("messages", "gopher://hole/x")
     with pytest.raises(mqstore.StoreIOError):

@@ -10,7 +10,7 @@ import typer
 from mqstore.cli.messages import broker_name
 from mqstore.cli.options import FormatOption, OptionalMasterOption, ReportOption, StorePath, TopicOption
 from mqstore.cli.output import Format, Output, make_output, step_bar, time_text, to_json
-from mqstore.cli.spark_session import spark_session
+from mqstore.cli.spark_session import check_report, spark_session
 from mqstore.errors import UsageError
 from mqstore.store.settings import GroupProgress
 from mqstore.store.view import StoreView
@@ -38,7 +38,7 @@ def run(
     """
     with StoreView(store) as view:
         progress = view.progress()
-    if most is not None and (group is not None or topic is not None) and not _of(progress, group, topic):
+    if most is not None and not _of(progress, group, topic):
         raise _nothing_to_watch(group, topic, progress)
     output = make_output(format)
     if master is None and report is None:
@@ -64,8 +64,11 @@ def _nothing_to_watch(group: str | None, topic: str | None, progress: list[Group
     asked = [f"{kind} {name!r}" for kind, name in (("group", group), ("topic", topic)) if name is not None]
     known = sorted({f"{row.group} in {row.topic}" for row in progress})
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    hint = f"there is that of {', '.join(known[:5])}{more}" if known else "no group has progress here"
-    return UsageError(f"no progress is here of {' in '.join(asked)}", hint=hint)
+    if not known:
+        return UsageError("no group has progress here", hint="is it the store that the groups consume from?")
+    return UsageError(
+        f"no progress is here of {' in '.join(asked)}", hint=f"there is that of {', '.join(known[:5])}{more}"
+    )
 
 
 def _here(store: Path, group: str | None, topic: str | None, output: Output) -> dict[str, Any]:
@@ -91,6 +94,7 @@ def _on_spark(
 ) -> dict[str, Any]:
     from mqstore.spark import jobs
 
+    check_report(report, store)
     with spark_session("lag", master) as session, step_bar("reading what waits") as on_progress:
         result = jobs.lag(session, store.absolute(), group=group, topic=topic, report=report, on_progress=on_progress)
     cells = [(*row[1:7], None if row.oldest_ms is None else time_text(row.oldest_ms)) for row in result.rows]

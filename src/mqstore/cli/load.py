@@ -11,6 +11,7 @@ from mqstore.cli.options import FormatOption, MasterOption, parse_path, parse_ti
 from mqstore.cli.output import Format, make_output, size_text, step_bar
 from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
+from mqstore.files.durable import check_can_create
 from mqstore.files.stage import Stage
 from mqstore.store.arguments import check_store_path
 
@@ -41,6 +42,7 @@ def run(
     options = dict(_option(one) for one in option or ())
     stored_ms = None if stored is None else parse_time(stored, 0)
     Stage(check_store_path(output).absolute())  # an output in use is told before Spark is started
+    check_can_create(output.absolute())
     with spark_session("load", master) as session:
         with refusing(f"Spark cannot read {table} as {table_format}"):
             frame = session.read.format(table_format).options(**options).load(table)

@@ -12,6 +12,7 @@ from mqstore.cli.options import FormatOption, OptionalMasterOption, StorePath, p
 from mqstore.cli.output import Format, Output, make_output, progress_bar, step_bar, to_json
 from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
+from mqstore.files.durable import check_can_create
 from mqstore.files.stage import Stage
 from mqstore.store.arguments import check_store_path
 from mqstore.store.rebuild import RebuildResult, check_ways, rebuild
@@ -63,6 +64,7 @@ def _on_spark(store: Path, output: Path | None, in_place: bool, master: str, out
     check_ways(output, in_place)
     if output is not None:
         Stage(check_store_path(output).absolute(), store.absolute())  # one in use is told before Spark is started
+        check_can_create(output.absolute())
     with spark_session("rebuild", master, store) as session, step_bar("rebuilding") as on_progress:
         target = None if output is None else output.absolute()
         result = jobs.rebuild(session, store.absolute(), target, in_place=in_place, on_progress=on_progress)

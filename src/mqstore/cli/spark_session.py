@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,14 @@ from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def check_report(report: Path | None, store: Path) -> None:
+    """Raise what a job would about the page that is asked for, before Spark is started."""
+    from mqstore.spark.jobs.outputs import check_page
+    from mqstore.spark.stores import StoreRef
+
+    check_page(report, [StoreRef(os.fspath(store), "")])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqstore.cli.options import FormatOption, FromLogOption, OptionalMasterOption, ReportOption, StorePath
 from mqstore.cli.output import Format, Output, make_output, size_text, step_bar, time_text, to_json
-from mqstore.cli.spark_session import spark_session
+from mqstore.cli.spark_session import check_report, spark_session
 from mqstore.errors import DamageError, UsageError
 from mqstore.findings import Finding, Severity
 from mqstore.layout.checkpoint import Checkpoint
@@ -64,6 +64,7 @@ def run(
         raise UsageError("Spark counts what is in the log in any case", hint="leave out --from-log")
     output = make_output(format)
     if on_spark:
+        check_report(report, store)
         summary, warnings = _summary_if_possible(store)
         result = _count(store, report, master or "local[2]")
         _tell_counts(result, output)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mqstore import errors
+from mqstore.files.whole import mode_of
 
 _ZEROS = bytes(1 << 20)
 _TEMPORARY_SUFFIX = ".tmp"
@@ -84,6 +85,18 @@ def make_directories(path: Path) -> None:
         raise errors.from_os_error(error, "create directory", path) from error
     for created in reversed(missing):
         sync_directory(created.parent)
+
+
+def check_can_create(path: Path) -> None:
+    """Raise StoreIOError or DiskFullError where ``path`` could not be made; nothing is left of the attempt."""
+    directory = path.parent
+    while not mode_of(directory):
+        directory = directory.parent
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise errors.from_os_error(error, "create file", path) from error
 
 
 def make_directory(path: Path) -> bool:

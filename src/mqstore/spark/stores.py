@@ -68,8 +68,6 @@ def one_store(source: object) -> StorePaths:
         NotAStoreError: there is no store.
     """
     paths = StorePaths(check_store_path(source).absolute())
-    if glob.has_magic(str(source)) and not mode_of(paths.root):
-        raise UsageError("this job takes one store at a time", found=str(source), hint="name one store's directory")
     check_is_store(paths)
     return paths
 
@@ -96,6 +94,8 @@ def _expand(text: str) -> list[tuple[Path, str]]:
         parts = path.parts[-1:] if isinstance(path, RemotePath) else path.parts
         fixed = len(path.parts) - len(parts) + next(place for place, part in enumerate(parts) if glob.has_magic(part))
         return [(one, "/".join(one.parts[fixed:])) for one in found]
+    if isinstance(path, RemotePath) and glob.has_magic(str(path)) and not mode_of(path):
+        raise UsageError("in a URL only the last name may be a pattern", path=path)
     check_is_store(StorePaths(path))
     return [(path, Path(str(path)).name)]
 

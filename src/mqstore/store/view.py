@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -319,8 +320,15 @@ class StoreView(StoreReader):
 
 
 def check_is_store(paths: StorePaths) -> None:
-    """Raise NotAStoreError unless ``paths.root`` is a directory with something of a store in it."""
+    """Raise NotAStoreError unless ``paths.root`` is a directory with something of a store in it, UsageError for a
+    pattern."""
     mode = mode_of(paths.root)
+    if not mode and glob.has_magic(str(paths.root)):
+        raise errors.UsageError(
+            "this takes one store at a time, and no pattern", path=paths.root,
+            hint="name one store's directory; patterns are for spark.read, and for export, stats and lag of "
+            "mqstore.spark.jobs",
+        )  # fmt: skip
     if not stat.S_ISDIR(mode):
         problem = "not a directory" if mode else "no such directory"
         raise errors.NotAStoreError(problem, path=paths.root, hint="give the directory that holds commitlog/")

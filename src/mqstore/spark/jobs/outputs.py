@@ -60,6 +60,7 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
 
     Raises:
         UsageError: that cannot be a file of its own.
+        StoreIOError, DiskFullError: it could not be written.
     """
     if report is None:
         return None
@@ -67,6 +68,7 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
     if isinstance(page, RemotePath) or page.is_dir():
         raise errors.UsageError("a report is a file on this machine", found=page, hint="give a file's path")
     check_outside(stores, page, "report")
+    durable.check_can_create(page)
     return page
 
 
