@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=Import
 import mqstore
 import mqstore.spark
 from mqstore.cli import app
-from mqstore.spark.jobs import audit, compact, export, exporting, lag, load, rebuild, stats
+from mqstore.spark.jobs import audit, compact, convert, export, exporting, lag, load, rebuild, stats
 from mqstore.spark.jobs.outputs import check_page
 from mqstore.spark.stores import StoreRef
 from spark.support import run_here
@@ -71,6 +71,30 @@ def test_what_is_no_size(store: Path, tmp_path: Path, job: str, wrong: Any) -> N
     assert not list(tmp_path.iterdir())
 
 
+WRONG: dict[str, Callable[[Path, Path], object]] = {
+    "stored": lambda _, out: load(NO_SPARK, NO_SPARK, out, store_timestamp_ms=-5),
+    "stored in seconds": lambda _, out: load(NO_SPARK, NO_SPARK, out, store_timestamp_ms=cast("Any", 1.5)),
+    "stored by a flag": lambda _, out: load(NO_SPARK, NO_SPARK, out, store_timestamp_ms=True),
+    "group": lambda store, _: lag(NO_SPARK, store, group=cast("Any", 5)),
+    "topic": lambda store, _: lag(NO_SPARK, store, topic=cast("Any", b"x")),
+    "job": lambda store, out: export(NO_SPARK, store, out, job_id=cast("Any", 5)),
+    "blocks": lambda store, out: convert(NO_SPARK, store, out, block_bytes=cast("Any", "x")),
+    "table": lambda store, out: export(NO_SPARK, store, out, table="messages"),
+    "catalog": lambda store, out: export(NO_SPARK, store, out, catalog={}),
+    "no table": lambda store, out: export(NO_SPARK, store, out, table_format="iceberg", catalog={}),
+    "no catalog": lambda store, out: export(
+        NO_SPARK, store, out, table_format="iceberg", table="m", catalog=cast("Any", "rest")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_refused_before_anything_is_done(store: Path, tmp_path: Path, case: str) -> None:
+    with pytest.raises(mqstore.UsageError):
+        WRONG[case](store, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["path", "Paths", "columns", "pushFilters", "topic", "view"])
 def test_options_that_stats_does_not_take(store: Path, name: str) -> None:
     with pytest.raises(mqstore.UsageError):
@@ -116,6 +140,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "lag nowhere": (["lag", "{store}", "--report", "/proc/new/page"], "could not create file"),
     "lag elsewhere": (["lag", "{store}", "--report", "s3://bucket/page?a=b"], "a report is a file on this machine"),
     "loaded nowhere": (["load", "{file}", "-o", "/proc/new"], "could not create file"),
+    "stored": (["load", "{file}", "-o", "{new}", "--stored", "0"], "no such store time"),
     "alert": (["lag", "{store}", "--alert", "5"], "no group has progress here"),
     "window": (["export", "{store}", "-o", "{new}", "--begin", "5", "--end", "3"], "the window ends before it begins"),
     "sql": (["export", "{store}", "-o", "{new}", "--sql", "amount >"], "not an SQL92 expression"),

@@ -13,7 +13,8 @@ from mqstore.cli.spark_session import spark_session
 from mqstore.errors import UsageError
 from mqstore.files.durable import check_can_create
 from mqstore.files.stage import Stage
-from mqstore.store.arguments import check_store_path
+from mqstore.layout.constants import LONG_MAX
+from mqstore.store.arguments import check_store_path, check_whole
 
 
 def run(
@@ -41,6 +42,7 @@ def run(
 
     options = dict(_option(one) for one in option or ())
     stored_ms = None if stored is None else parse_time(stored, 0)
+    check_whole("store time", 1 if stored_ms is None else stored_ms, 1, LONG_MAX)
     Stage(check_store_path(output).absolute())  # an output in use is told before Spark is started
     check_can_create(output.absolute())
     with spark_session("load", master) as session:

@@ -258,9 +258,9 @@ def word(options: Mapping[str, str], name: str, words: tuple[str, ...], default:
     return text
 
 
-def check_job_id(name: str) -> None:
+def check_job_id(name: object) -> None:
     """Raise UsageError for a name that cannot be part of a file name: what a job sets aside lies under it."""
-    if not _JOB_ID.fullmatch(name):
+    if not isinstance(name, str) or not _JOB_ID.fullmatch(name):
         raise UsageError("a job's name cannot be part of a file name", expected="letters, digits, . _ -", found=name)
 
 

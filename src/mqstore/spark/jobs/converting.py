@@ -32,7 +32,7 @@ from mqstore.convert.partition_writer import finish_data_directory
 from mqstore.convert.report import ConversionReport, Loss, PartitionReport
 from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
-from mqstore.kafka.arguments import check_path
+from mqstore.kafka.arguments import check_number, check_path
 from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE
@@ -73,8 +73,7 @@ def convert(
         UsageError: an argument that cannot be meant; ``output`` is in use.
         NotAStoreError, DamageError, StoreIOError, DiskFullError.
     """
-    if block_bytes < 1:
-        raise errors.UsageError("block_bytes is below 1", found=block_bytes)
+    check_number("block_bytes", block_bytes, 1)
     options = ConvertOptions.given(options)
     started = time.monotonic()
     source, output = check_path(source).absolute(), check_path(output).absolute()

@@ -147,7 +147,8 @@ def export(
     from mqstore.spark.planning import levelled
 
     clock = Clock()
-    if (table_format == "iceberg") != (table is not None and catalog is not None):
+    given = isinstance(table, str) and isinstance(catalog, Mapping)
+    if given != (table_format == "iceberg") or (not given and (table, catalog) != (None, None)):
         raise errors.UsageError("an Iceberg table has a name and a catalog, and nothing else has", found=table_format)
     job, stores = _asked(
         source, output, job_id, options, columns, target_file_bytes, compression, partition_by, table_format, table

@@ -24,6 +24,7 @@ from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stores import StoreRef
+from mqstore.store.arguments import check_texts
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
@@ -120,11 +121,12 @@ def lag(
         on_progress: called with (tasks done, tasks in all).
 
     Raises:
-        UsageError: ``report`` lies in a store.
+        UsageError: ``report`` lies in a store, or is no file; a group or topic that is no text.
         MqstoreError: what reading the stores raises. Damage among the messages that wait is passed over with a warning
             in the task's log: they are counted as waiting, and not in an hour.
     """
     clock = Clock()
+    check_texts(**{name: value for name, value in {"group": group, "topic": topic}.items() if value is not None})
     options = ReadOptions.of(source)
     rows: list[LagRow] = []
     warnings: list[Finding] = []

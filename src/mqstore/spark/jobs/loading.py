@@ -24,7 +24,7 @@ import numpy as np
 from mqstore import errors, kernels
 from mqstore.files import copying, durable
 from mqstore.files.stage import Stage
-from mqstore.layout.constants import BLANK_SIZE
+from mqstore.layout.constants import BLANK_SIZE, LONG_MAX
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
@@ -32,7 +32,7 @@ from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
-from mqstore.store.arguments import check_store_path
+from mqstore.store.arguments import check_store_path, check_whole
 from mqstore.store.commit_log import Pending
 from mqstore.store.config import StoreConfig
 from mqstore.store.paths import StorePaths
@@ -101,13 +101,14 @@ def load(
             written, and queues and index are built.
 
     Raises:
-        UsageError: a column that a message does not have, or that is missing; ``output`` is in use.
+        UsageError: a column that a message does not have, or that is missing; ``output`` is in use; no store time.
         MessageIllegalError: a message that a store would not take.
         StoreIOError, DiskFullError.
     """
     clock = Clock()
     target = check_store_path(output).absolute()
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
+    check_whole("store_timestamp_ms", stored_ms, 1, LONG_MAX)
     with refusing("Spark cannot take the table"):
         rows = load_input.in_order(frame, stored_ms)
     with Stage(target) as stage:
