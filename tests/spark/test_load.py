@@ -204,6 +204,13 @@ def test_a_file_of_the_table_that_cannot_be_read(spark: SparkSession, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
+@pytest.mark.parametrize(("path", "option"), [("", "false"), ("table", "maybe")])
+def test_what_spark_calls_an_illegal_argument(spark: SparkSession, tmp_path: Path, path: str, option: str) -> None:
+    pq.write_table(pa.table({"topic": ["t"], "body": ["b"]}), tmp_path / "table")
+    with pytest.raises(mqstore.UsageError, match="Spark cannot read"), refusing("Spark cannot read"):
+        spark.read.option("mergeSchema", option).parquet(path and str(tmp_path / path))
+
+
 def test_large_bodies_are_read_one_by_one(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sorted table has pages of about a megabyte, not of a hundred rows: a page is in memory as a whole.
 

@@ -36,13 +36,17 @@ def refusing(what: str) -> Iterator[None]:
         AnalysisException,
         ArithmeticException,
         DateTimeException,
+        IllegalArgumentException,
         NumberFormatException,
         PySparkException,
     )
 
+    faults = (
+        AnalysisException, ArithmeticException, DateTimeException, IllegalArgumentException, NumberFormatException,
+    )  # fmt: skip
     try:
         yield
-    except (AnalysisException, ArithmeticException, DateTimeException, NumberFormatException) as error:
+    except faults as error:
         raise UsageError(what, found=_reason(str(error))) from error
     except (Py4JJavaError, PySparkException) as error:  # some faults reach Python in Java's words only
         text = str(error)
