@@ -258,6 +258,30 @@ def test_offsets(golden: Path) -> None:
     assert rows(golden, startingOffsets="EARLIEST", endingOffsets="latest") == expected_messages(golden, "basic")
 
 
+def test_a_stream_from_a_group_that_there_is_not_is_told(
+    golden: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It begins at the end of all queues, where a misspelt name was meant to begin earlier."""
+    for group, told in (("cg-1", False), ("cg1", True)):
+        options = {"path": str(golden / "broker" / "store"), "startingGroup": group, "failOnDataLoss": "false"}
+        reader = StreamReader(ReadOptions.parse(options, streaming=True), ["topic"])
+        reader.initialOffset()
+        reader.stop()
+        assert (f"group {group} has no progress" in caplog.text) is told
+
+
+@pytest.mark.parametrize("option", [{"subscribe": "%LMQ%a,main"}, {"assign": '{"%LMQ%a": [0]}'}])
+def test_that_nothing_comes_by_the_name_of_a_light_queue_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, option: dict[str, str]
+) -> None:
+    with mqstore.open(tmp_path / "s", enable_multi_dispatch=True, enable_lmq=True) as store:
+        store.put(Message("main", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}, queue_id=0))
+    stores_to_read(parse(path=str(tmp_path / "s"), view="queues", **option))
+    assert not caplog.messages
+    stores_to_read(parse(path=str(tmp_path / "s"), **option))
+    assert caplog.messages == ["messages come by the topic that they name as their own, and none by %LMQ%a"]
+
+
 def test_a_store_that_a_link_leads_to_as_well_is_read_once(golden: Path, tmp_path: Path) -> None:
     store = golden / "basic" / "store"
     (tmp_path / "link").symlink_to(store)

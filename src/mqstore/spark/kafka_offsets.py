@@ -116,8 +116,9 @@ def _check_named(bound: Bound, found: Mapping[Partition, PartitionView], name: s
     if named is None or named.keys() == found.keys():
         return
     wrong = sorted(named.keys() ^ found.keys())
+    option = name if bound.by_timestamp is None else f"{name}ByTimestamp"
     raise UsageError(
-        f"{name} must name every partition that is read, and no other",
+        f"{option} must name every partition that is read, and no other",
         found=", ".join(f"{topic}-{number}" for topic, number in wrong),
         hint="choose partitions with assign, or give -2 (earliest) or -1 (latest) for the rest",
     )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mqstore.errors import MqstoreError, UsageError, shown_path
+from mqstore.layout.constants import LMQ_PREFIX
 from mqstore.spark.options import OffsetBounds, ReadOptions
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.store.settings import Settings
@@ -23,7 +24,7 @@ def stores_to_read(options: ReadOptions) -> list[StoreRef]:
 
 
 def check_names(stores: Sequence[StoreRef], options: ReadOptions, *, streaming: bool = False) -> None:
-    """Refuse brokers and topics of offsets that there are not; warn of such topics in what chooses topics.
+    """Refuse brokers and topics of offsets that there are not; warn of a group, and of topics in what chooses them.
 
     Where a store has lost its queues and its list of topics, nobody knows which topics are in its log, and nothing is
     said about them. In a stream a topic may come later, so that there is no more than a warning about any.
@@ -34,6 +35,8 @@ def check_names(stores: Sequence[StoreRef], options: ReadOptions, *, streaming: 
     """
     for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         _check_brokers(name, bounds, [store.broker_name for store in stores])
+    if options.starting_group is not None:
+        _warn_of_group(options.starting_group, stores)
     if not _names_topics(options):
         return
     known = {store.broker_name: _topics(store) for store in stores}
@@ -41,6 +44,7 @@ def check_names(stores: Sequence[StoreRef], options: ReadOptions, *, streaming: 
         return
     for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         _check_topics(name, bounds, known, streaming)
+    _warn_of_light_queues(options)
     _warn_of_choices(options, {topic for topics in known.values() for topic in topics})
 
 
@@ -87,10 +91,24 @@ def _check_topics(name: str, bounds: OffsetBounds, known: Mapping[str, set[str]]
         raise UsageError(f"option {name} names a topic that is not there", found=", ".join(sorted(unknown)))
 
 
+def _warn_of_group(group: str, stores: Sequence[StoreRef]) -> None:
+    if not any(name == group for store in stores for _, name in Settings(store.paths.config).consumer_offsets):
+        _log.warning("group %s has no progress: the stream begins everywhere as startingOffsets says", group)
+
+
+def _chosen(options: ReadOptions) -> set[str]:
+    return {*(options.topics or ()), *(topic for topic, _ in options.queues or ())}
+
+
+def _warn_of_light_queues(options: ReadOptions) -> None:
+    light = sorted(topic for topic in _chosen(options) if topic.startswith(LMQ_PREFIX))
+    if light and options.view == "messages":
+        _log.warning("messages come by the topic that they name as their own, and none by %s", ", ".join(light))
+
+
 def _warn_of_choices(options: ReadOptions, known: set[str]) -> None:
-    chosen = (options.topics or frozenset()) | {topic for topic, _ in options.queues or ()}
     where = ", ".join(map(shown_path, options.paths))
-    if missing := sorted(chosen - known):
+    if missing := sorted(_chosen(options) - known):
         _log.warning("there is no topic %s in %s", ", ".join(missing), where)
     pattern = options.topic_pattern
     if pattern is not None and not any(re.fullmatch(pattern, topic) for topic in known):
