@@ -16,8 +16,9 @@ import typer
 
 from mqstore import errors
 from mqstore.cli.demo.stage import Stage
-from mqstore.cli.options import FormatOption
+from mqstore.cli.options import FormatOption, check_master
 from mqstore.cli.output import Format, make_output
+from mqstore.store.arguments import check_store_path
 
 MARK = "made-by-mqstore-demo"
 
@@ -34,7 +35,8 @@ def run(
     from mqstore.cli.demo import broker_store, picture, pipeline, questions
     from mqstore.cli.demo import flights as flights_step
 
-    _prepare(output)
+    check_master(master)
+    _prepare(check_store_path(output))
     stage = Stage(quiet=format is Format.json)
     started = time.monotonic()
     broker = broker_store.show(stage, output / "broker-store")

@@ -14,7 +14,11 @@ from mqstore.cli.kafka.options import SkipDamageOption
 from mqstore.cli.options import FormatOption, parse_path
 from mqstore.cli.output import Format, make_output
 from mqstore.cli.spark_session import spark_session
+from mqstore.files.durable import check_can_create
+from mqstore.files.stage import Stage
+from mqstore.kafka.view import KafkaView
 from mqstore.store.paths import StorePaths
+from mqstore.store.view import StoreView
 
 if TYPE_CHECKING:
     from mqstore.convert import ConversionReport
@@ -77,6 +81,9 @@ def run(
     if master is not None:
         from mqstore.spark import jobs
 
+        (StoreView if to_kafka else KafkaView)(source).close()
+        Stage(output.absolute(), source.absolute())  # an output in use is told before Spark is started
+        check_can_create(output.absolute())
         with spark_session("convert", master) as session:
             report = jobs.convert(session, source.absolute(), output.absolute(), options=options)
     else:
