@@ -358,6 +358,11 @@ def test_names_of_jobs_lead_nowhere(tmp_path: Path, name: str) -> None:
     assert parsed == (tmp_path / "store", "evening-1")
     with pytest.raises(mqstore.UsageError, match="local directory"):
         sink.SinkOptions.parse({"path": "s3://bucket/store"}, schema, overwrite=False)
+    for several in ("one,two", "st*"):
+        with pytest.raises(mqstore.UsageError, match="one store"):
+            sink.SinkOptions.parse({"path": str(tmp_path / several)}, schema, overwrite=False)
+        (tmp_path / several).mkdir()  # a store may be called so
+        assert sink.SinkOptions.parse({"path": str(tmp_path / several)}, schema, overwrite=False).job_id is None
 
 
 @pytest.mark.parametrize("column", ["queueId", "delayLevel", "bornTimestamp"])

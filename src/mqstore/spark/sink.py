@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from mqstore.errors import MessageIllegalError, UsageError
 from mqstore.files import copying, durable
+from mqstore.files.whole import mode_of
 from mqstore.spark import option_values as values
 from mqstore.spark.jobs import load_input
 from mqstore.spark.sink_ledger import Batch, append
@@ -55,6 +57,9 @@ class SinkOptions(NamedTuple):
                 hint='save("DIRECTORY"), start("DIRECTORY"), or option path; Spark hands on options of CREATE '
                 "TEMPORARY VIEW, and not those of CREATE TABLE",
             )
+        store = check_store_path(options["path"]).absolute()
+        if not mode_of(store) and ("," in options["path"] or glob.has_magic(options["path"])):  # as load takes them
+            raise UsageError("this writes to one store", path=store, hint="name its directory, no pattern and no list")
         if overwrite:
             raise UsageError("a store is not written over", hint='mode("append"), or mqstore.spark.jobs.load')
         if "storeTimestamp" in schema.fieldNames():
@@ -62,7 +67,7 @@ class SinkOptions(NamedTuple):
         load_input.check_columns(schema, load_input.NAMES[1:])
         if "jobId" in options:
             values.check_job_id(options["jobId"])
-        return cls(check_store_path(options["path"]).absolute(), options.get("jobId"))
+        return cls(store, options.get("jobId"))
 
     @property
     def staging(self) -> Path:
