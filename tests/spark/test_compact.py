@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 import mqstore
 from mqstore import Message
-from mqstore.spark.jobs import compact, compacting, export, exporting, outputs, parquet
+from mqstore.spark.jobs import compact, compacting, export, exporting, lake, outputs, parquet
 from spark.support import files_below, fill, run_here
 
 NO_SPARK: Any = None
@@ -331,3 +331,16 @@ def test_files_without_columns_stay(tmp_path: Path) -> None:
         pq.write_table(pa.table({}), day / f"{name}.parquet")
     result = compact(NO_SPARK, output)
     assert (result.directories, result.rows, result.files_after) == (1, 20, 3)
+
+
+def test_the_files_of_an_iceberg_table_are_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata name each file, and would lead nowhere."""
+    monkeypatch.setattr(lake, "check_format", lambda _: None)
+    monkeypatch.setattr(lake, "commit_iceberg", lambda *_: None)
+    store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
+    output = two_exports(store, tmp_path / "out", table_format="iceberg", table="lake.messages", catalog={})
+    (output / "_mqstore" / "damaged.json").touch()
+    before = files_below(output)
+    with pytest.raises(mqstore.UsageError, match="Iceberg"):
+        compact(NO_SPARK, output)
+    assert files_below(output) == before

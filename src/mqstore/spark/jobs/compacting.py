@@ -31,6 +31,7 @@ from mqstore.spark.jobs.export_notes import (
     give_up_hint,
     read_note,
     remove_leftovers,
+    table_formats,
     unfinished_plans,
 )
 from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES
@@ -162,6 +163,10 @@ def check_compact(output: object, *, target_file_bytes: int = DEFAULT_TARGET_FIL
         raise errors.UsageError("nothing was exported to this directory", path=root)
     if mode_of(root / "_delta_log"):
         raise errors.UsageError("a Delta table is compacted by its own means", path=root, hint="OPTIMIZE")
+    if "iceberg" in table_formats(root):
+        raise errors.UsageError(
+            "the files of an Iceberg table are merged by its own means", path=root, hint="rewrite_data_files"
+        )
     _check_finished(root)
     return root
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -58,9 +59,21 @@ def give_up_hint(plan: Path, output: Path) -> str:
 
 def other_jobs(output: Path, name: str) -> list[str]:
     """Names of the exports that were finished in ``output`` and wrote rows there, but for ``name``."""
+    return [one.stem for one in _manifests(output) if one.stem != name and _may_have_rows(one)]
+
+
+def table_formats(output: Path) -> set[str]:
+    """The formats of the tables that finished exports to ``output`` have made their files part of."""
+    found = set()
+    for manifest in _manifests(output):
+        with contextlib.suppress(errors.CorruptFileError):
+            found.add(read_note(manifest, lambda content: str(content["asked"]["table_format"]), ""))
+    return found
+
+
+def _manifests(output: Path) -> list[Path]:
     state = output / STATE_DIRECTORY
-    jobs = [one.removesuffix(".json") for one in outputs.names(state) if one.endswith(".json")]
-    return [one for one in jobs if one != name and _may_have_rows(state / f"{one}.json")]
+    return [state / name for name in outputs.names(state) if name.endswith(".json")]
 
 
 def _may_have_rows(manifest: Path) -> bool:
