@@ -255,6 +255,8 @@ def test_what_is_noted_and_shown_holds_no_secrets(
     result = exporting.export(NO_SPARK, source, output)
     assert (result.job_id, result.rows > 0, result.replayed) == ("one", True, False)
     assert exporting.export(NO_SPARK, source, output, job_id="one").replayed
+    with pytest.raises(mqstore.UsageError, match="with other arguments"):
+        exporting.export(NO_SPARK, source.replace("hidden", "hidden-too"), output, job_id="one")
     told += [result, to_json(result), result.manifest.read_bytes()]
     result.manifest.write_bytes(b"{")
     with pytest.raises(mqstore.CorruptFileError) as damaged:

@@ -86,7 +86,7 @@ class _Job:
     def asked(self) -> dict[str, Any]:
         """What was asked for, as JSON, without secrets: all but the name and the directory, which may be moved."""
         content = _json(dataclasses.asdict(self))
-        content["options"]["paths"] = [errors.shown_path(path) for path in self.options.paths]
+        content["options"]["paths"] = [_noted(path) for path in self.options.paths]
         return {name: value for name, value in content.items() if name not in ("output", "job_id")}
 
     @property
@@ -342,6 +342,12 @@ def _shown(store: StoreRef) -> StoreRef:
     return store._replace(path=errors.shown_path(store.path))
 
 
+def _noted(path: str) -> str:
+    """A path without secrets that still is no other's: another endpoint or container makes another job."""
+    shown = errors.shown_path(path)
+    return shown if shown == path else f"{shown} {hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+
+
 def _json(value: Any) -> Any:
     return json.loads(json.dumps(value, default=_plain))
 
@@ -403,7 +409,7 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Cloc
     content = {
         "jobId": job.job_id,
         "asked": job.asked,
-        "sources": job.asked["options"]["paths"],
+        "sources": [errors.shown_path(path) for path in job.options.paths],
         "columns": list(job.columns),
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size_bytes for file in files),
