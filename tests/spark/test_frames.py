@@ -18,8 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 import mqstore.spark
 from mqstore.errors import NotAStoreError, UsageError
-from mqstore.spark import frames, jobs
-from mqstore.spark.jobs import tasks
+from mqstore.spark import frames, jobs, tasks
 from mqstore.spark.source import VIEWS, RocketmqSource
 from spark.support import ANSWERED, expected_messages, flip_a_body, rows_of
 

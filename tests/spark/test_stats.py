@@ -20,7 +20,7 @@ from mqstore import Message
 from mqstore.cli import app
 from mqstore.files.pool import FilePool
 from mqstore.spark.jobs import counting, lag, lagging, stats
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.tasks import run_tasks
 from mqstore.store.log_reader import LogReader
 from spark.support import run_here
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from mqstore.spark import worker
-from mqstore.spark.jobs.tasks import run_tasks
+from mqstore.spark.tasks import run_tasks
 
 WRITE_TO_NOBODY = """
 import os, sys

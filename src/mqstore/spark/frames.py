@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mqstore.spark.tasks import cores
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSourceReader
@@ -42,7 +44,6 @@ def read(
     """
     from pyspark.sql.types import StructField, StructType
 
-    from mqstore.spark.jobs.tasks import cores
     from mqstore.spark.options import ReadOptions, from_arguments
     from mqstore.spark.planning import levelled
     from mqstore.spark.source import RocketmqSource

@@ -36,7 +36,7 @@ from mqstore.spark.jobs.export_notes import (
 )
 from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.jobs.merging import Merge, Merged, merge_files
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
+from mqstore.spark.tasks import Clock, Progress, run_tasks
 from mqstore.store.arguments import check_path, check_whole
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mqstore import errors
 from mqstore.findings import Finding
 from mqstore.spark.jobs import outputs
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.named import stores_to_read
 from mqstore.spark.options import ReadOptions, Source
 from mqstore.spark.stores import StoreRef
+from mqstore.spark.tasks import Clock, Progress, run_tasks
 from mqstore.store.overlooked import log_overlooked
 from mqstore.store.view import StoreView
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from mqstore.findings import Finding
 from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.counting import HOUR_MS
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.options import OnCorruptRecord, ReadOptions, Source
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
@@ -24,6 +23,7 @@ from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stores import StoreRef
+from mqstore.spark.tasks import Clock, Progress, run_tasks
 from mqstore.store.arguments import check_texts
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk

@@ -30,7 +30,7 @@ from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs import load_input
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
-from mqstore.spark.jobs.tasks import Clock, Progress, run_tasks, watched
+from mqstore.spark.tasks import Clock, Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
 from mqstore.store.arguments import check_store_path, check_whole
 from mqstore.store.commit_log import Pending
