@@ -53,6 +53,14 @@ def test_imports_only_go_down(name: str) -> None:
     assert wrong == []
 
 
+def test_what_the_jobs_of_spark_stand_on_knows_nothing_of_them() -> None:
+    """Only the package's own module does, which hands them on."""
+    modules = [name for name in MODULES if re.match(r"mqstore\.spark\.(?!jobs\b)", name)]
+    assert len(modules) > 20
+    found = {(name, imported) for name in modules for _, imported in imports(name, MODULES[name])}
+    assert sorted(one for one in found if re.match(r"mqstore\.spark\.jobs\b", one[1])) == []
+
+
 def test_every_package_has_a_floor() -> None:
     assert {name.split(".")[1] for name in MODULES if "." in name} == FLOORS.keys()
 

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from mqstore.errors import MessageIllegalError, UsageError
 from mqstore.files import copying, durable
 from mqstore.files.whole import mode_of
+from mqstore.spark import message_rows
 from mqstore.spark import option_values as values
-from mqstore.spark.jobs import load_input
 from mqstore.spark.sink_ledger import Batch, append
 from mqstore.spark.telling import telling
 from mqstore.store.arguments import check_store_path
@@ -64,7 +64,7 @@ class SinkOptions(NamedTuple):
             raise UsageError("a store is not written over", hint='mode("append"), or mqstore.spark.jobs.load')
         if "storeTimestamp" in schema.fieldNames():
             raise UsageError("a store gives its messages their times itself", hint='drop("storeTimestamp")')
-        load_input.check_columns(schema, load_input.NAMES[1:])
+        message_rows.check_columns(schema, message_rows.NAMES[1:])
         if "jobId" in options:
             values.check_job_id(options["jobId"])
         return cls(store, options.get("jobId"))
@@ -198,7 +198,7 @@ def _checked(row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         found[name] = None if found[name] is None else _whole(name, found[name])
     found["properties"] = [{"key": key, "value": value} for key, value in found["properties"] or ()]
     found["bornTimestamp"] = _milliseconds(found["bornTimestamp"])
-    message, found["queueId"] = load_input.message_of(found, _LIMITS)
+    message, found["queueId"] = message_rows.message_of(found, _LIMITS)
     return found, prepare(message, found["queueId"], _LIMITS, _MAX_DELAY_LEVEL).size_bytes
 
 

@@ -18,7 +18,7 @@ from mqstore.errors import CorruptFileError, MessageIllegalError, StoreLockedErr
 from mqstore.files import durable
 from mqstore.layout import constants as c
 from mqstore.layout.record import Record
-from mqstore.spark.jobs import load_input
+from mqstore.spark.message_rows import message_of
 from mqstore.store.config import StoreConfig
 from mqstore.store.message import Message
 from mqstore.store.multi_dispatch import find_multi_dispatch
@@ -208,7 +208,7 @@ def _messages(paths: list[str]) -> Iterator[Message]:
             for batch in file.iter_batches(_ROWS_AT_A_TIME):
                 row: dict[str, Any]
                 for row in batch.to_pylist():
-                    yield load_input.message_of(row, StoreConfig())[0]
+                    yield message_of(row, StoreConfig())[0]
 
 
 def _put(store: Store, messages: Iterator[Message]) -> int:

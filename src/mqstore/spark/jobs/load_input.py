@@ -2,81 +2,31 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mqstore.errors import MessageIllegalError, UsageError
-from mqstore.store.config import StoreConfig
-from mqstore.store.message import Message
-from mqstore.store.writer import check_topic
+from mqstore.errors import MessageIllegalError
+from mqstore.spark.message_rows import NAMES, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
-
-REQUIRED: Final = ("topic", "body")
-NAMES: Final = (
-    "storeTimestamp",
-    "bornTimestamp",
-    "topic",
-    "queueId",
-    "delayLevel",
-    "tags",
-    "keys",
-    "properties",
-    "body",
-)
-"""Every column, in the order in which rows are compared: by time first, by a digest of the body last."""
+    from pyspark.sql.types import DataType
 
 BODY_BYTES: Final = "bodyBytes"
 """The column that says how large a body is, for whoever must know before it is read."""
 
 _DIGEST: Final = "bodyDigest"
-_NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "string")
-_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
-    "storeTimestamp": ("timestamp", *_NUMBERS),
-    "bornTimestamp": ("timestamp", *_NUMBERS),
-    "topic": ("string",),
-    "queueId": _NUMBERS,
-    "delayLevel": _NUMBERS,
-    "tags": ("string",),
-    "keys": ("array<string>", "string"),
-    "properties": ("map<string,string>",),
-    "body": ("binary", "string"),
+_TYPES: Final = {
+    "storeTimestamp": "long",
+    "bornTimestamp": "long",
+    "topic": "string",
+    "queueId": "int",
+    "delayLevel": "int",
+    "tags": "string",
+    "keys": "array<string>",
+    "properties": "array<struct<key: string, value: string>>",
+    "body": "binary",
 }
-
-
-def check_columns(schema: StructType, names: Sequence[str] = NAMES) -> dict[str, DataType]:
-    """The columns of a table of messages, with their types.
-
-    Raises:
-        UsageError: one of ``names`` that must be there is missing, or a column is unknown, or of a type that cannot be
-            meant.
-    """
-    known = {field.name: field.dataType for field in schema}
-    if len(known) < len(schema):
-        raise UsageError("a column is there twice", found=", ".join(field.name for field in schema))
-    for name in known:
-        if name not in names:
-            raise UsageError(f"a message has no column {name}", expected=", ".join(names), hint=_other_name(name))
-    for name in REQUIRED:
-        if name not in known:
-            raise UsageError(f"no column {name}", expected=", ".join(names), found=", ".join(known))
-    for name, kind in known.items():
-        if kind.simpleString() not in _ALLOWED[name]:
-            raise UsageError(
-                f"column {name} has a type that cannot be meant",
-                expected=" or ".join(_ALLOWED[name]),
-                found=kind.simpleString(),
-            )
-    return known
-
-
-def _other_name(name: str) -> str:
-    """What to do about an unknown column. Spark's own look-ups overlook case, so a name may be meant and not ours."""
-    meant = next((one for one in NAMES if one.lower() == name.lower()), None)
-    return f"drop({name!r})" if meant is None else f"withColumnRenamed({name!r}, {meant!r})"
 
 
 def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
@@ -93,7 +43,7 @@ def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
 
     known = check_columns(frame.schema)
     columns = [
-        (_converted(name, known[name]) if name in known else functions.lit(None).cast(_types()[name])).alias(name)
+        (_converted(name, known[name]) if name in known else functions.lit(None).cast(_TYPES[name])).alias(name)
         for name in NAMES
     ]
     rows = frame.select(*columns)
@@ -106,22 +56,8 @@ def in_order(frame: DataFrame, stored_ms: int) -> DataFrame:
     return rows.withColumn(BODY_BYTES, functions.length("body"))
 
 
-def _types() -> dict[str, str]:
-    return {
-        "storeTimestamp": "long",
-        "bornTimestamp": "long",
-        "topic": "string",
-        "queueId": "int",
-        "delayLevel": "int",
-        "tags": "string",
-        "keys": "array<string>",
-        "properties": "array<struct<key: string, value: string>>",
-        "body": "binary",
-    }
-
-
 def _converted(name: str, kind: DataType) -> Column:
-    """Column ``name`` as :func:`_types` says, from any type that says the same."""
+    """Column ``name`` as :data:`_TYPES` says, from any type that says the same."""
     from pyspark.sql import functions
 
     column, simple = functions.col(name), kind.simpleString()
@@ -131,38 +67,7 @@ def _converted(name: str, kind: DataType) -> Column:
         return functions.filter(functions.split(column, " "), lambda key: key != "")
     if name == "properties":
         return functions.array_sort(functions.map_entries(column))
-    return column if name == "keys" else column.cast(_types()[name])
-
-
-def message_of(row: Mapping[str, Any], config: StoreConfig) -> tuple[Message, int]:
-    """The message of a row, and its queue.
-
-    Without ``queueId`` a checksum of keys and body chooses one of the queues that a new topic has.
-
-    Raises:
-        MessageIllegalError: it has no topic or no body.
-    """
-    keys, body, queue_id = row["keys"] or [], row["body"], row["queueId"]
-    if row["topic"] is None:
-        found = "a row of nulls" if body is None else f"a null in column topic, beside body {bytes(body[:40])!r}"
-        raise MessageIllegalError("a message has no topic", found=found)
-    check_topic(row["topic"])
-    if body is None:
-        raise MessageIllegalError("a message has no body", found=f"a null in column body, beside topic {row['topic']}")
-    if queue_id is None:
-        seed = zlib.crc32(" ".join(map(str, keys)).encode("utf-8", "surrogatepass"))
-        queue_id = zlib.crc32(body, seed) % config.default_topic_queue_nums
-    message = Message(
-        row["topic"],
-        body,
-        tags=row["tags"],
-        keys=keys,
-        properties={pair["key"]: pair["value"] for pair in row["properties"] or ()},
-        queue_id=queue_id,
-        delay_level=row["delayLevel"] or 0,
-        born_timestamp_ms=row["bornTimestamp"],
-    )
-    return message, queue_id
+    return column if name == "keys" else column.cast(_TYPES[name])
 
 
 def store_time_of(row: Mapping[str, Any]) -> int:

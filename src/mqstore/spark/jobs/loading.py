@@ -28,8 +28,9 @@ from mqstore.layout.constants import BLANK_SIZE, LONG_MAX
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
-from mqstore.spark.jobs import load_input
+from mqstore.spark.jobs.load_input import BODY_BYTES, in_order, store_time_of
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
+from mqstore.spark.message_rows import message_of
 from mqstore.spark.tasks import Clock, Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
 from mqstore.store.arguments import check_store_path, check_whole
@@ -110,7 +111,7 @@ def load(
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
     check_whole("store_timestamp_ms", stored_ms, 1, LONG_MAX)
     with refusing("Spark cannot take the table"):
-        rows = load_input.in_order(frame, stored_ms)
+        rows = in_order(frame, stored_ms)
     with Stage(target) as stage:
         new = _new_store(stage, config or StoreConfig())
         spool = new.scratch / "sorted"
@@ -220,8 +221,8 @@ class _Work(NamedTuple):
         with pq.ParquetFile(path, buffer_size=_READ_BUFFER_BYTES, pre_buffer=False) as file:
             for batch in _batches(file):
                 for row in batch.to_pylist():
-                    stored_ms = load_input.store_time_of(row)
-                    message, queue_id = load_input.message_of(row, self.config)
+                    stored_ms = store_time_of(row)
+                    message, queue_id = message_of(row, self.config)
                     pending = prepare(message, queue_id, self.config, level)
                     # A delayed message must fit under its own topic, too, or it could not be delivered.
                     size_bytes = pending.size_bytes + max(0, len(message.topic) - len(pending.fields[0]))
@@ -253,9 +254,9 @@ def _batches(file: Any) -> Iterator[Any]:
     """The rows of a sorted file, so few at a time that they take about as much memory as what is written together."""
     import pyarrow.compute as pc
 
-    names = [name for name in file.schema_arrow.names if name != load_input.BODY_BYTES]
+    names = [name for name in file.schema_arrow.names if name != BODY_BYTES]
     for number in range(file.num_row_groups):
-        sizes = file.read_row_group(number, [load_input.BODY_BYTES], use_threads=False).column(0)
+        sizes = file.read_row_group(number, [BODY_BYTES], use_threads=False).column(0)
         metadata = file.metadata.row_group(number)
         beside = max(0, metadata.total_byte_size - (pc.sum(sizes).as_py() or 0)) // max(1, metadata.num_rows)
         rows = _rows_at_a_time(sizes.fill_null(0).to_numpy().astype(np.int64) + beside)
