@@ -11,7 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
-import mqstore.spark.runtime as runtime
+from mqstore.spark.java import environment
 
 START_TIMEOUT_S = 120
 RUN_TIMEOUT_S = 840
@@ -100,7 +100,7 @@ class Cluster:
             process = subprocess.Popen(
                 [home / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *arguments],
                 cwd=self.directory,
-                env={**os.environ, **runtime.environment(), "SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1"},
+                env={**os.environ, **environment(), "SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

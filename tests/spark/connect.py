@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import mqstore.spark.runtime as runtime
+from mqstore.spark.java import environment
 from spark.cluster import SHOWN_LOG_BYTES, START_TIMEOUT_S, STOP_TIMEOUT_S
 
 #: What the server runs: two tasks at a time, on a port that is free, for this machine alone.
@@ -39,7 +39,7 @@ class ConnectServer:
             self._process = subprocess.Popen(
                 [home / "bin" / "spark-submit", *ARGUMENTS],
                 cwd=self.directory,
-                env={**os.environ, **runtime.environment(), "SPARK_HOME": str(home)},
+                env={**os.environ, **environment(), "SPARK_HOME": str(home)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

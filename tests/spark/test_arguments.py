@@ -204,8 +204,8 @@ for name in ("pyspark", "pyarrow", "numpy"):
     sys.modules[name] = None
 import importlib.util
 find = importlib.util.find_spec
-from mqstore.spark import runtime
-runtime.find_spec = lambda name: None if name == "pyspark" else find(name)
+from mqstore.spark import installed
+installed.find_spec = lambda name: None if name == "pyspark" else find(name)
 from mqstore.errors import MqstoreError
 from mqstore.spark.jobs.compacting import check_compact
 from mqstore.spark.jobs.exporting import check_export

@@ -19,6 +19,7 @@ pytest.importorskip("grpc", reason="needs the extra 'connect'")
 
 import mqstore
 import mqstore.spark
+from mqstore.spark import installed
 from spark.cluster import RUN_TIMEOUT_S
 from spark.connect import ConnectServer
 from spark.support import expected_messages, files_below, rows_of
@@ -175,7 +176,7 @@ def test_what_connect_needs_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
     def without_grpc(name: str) -> ModuleSpec | None:
         return None if name == "grpc" else find_spec(name)
 
-    monkeypatch.setattr(mqstore.spark.runtime, "find_spec", without_grpc)
+    monkeypatch.setattr(installed, "find_spec", without_grpc)
     with pytest.raises(mqstore.spark.SparkUnavailableError, match="what Spark Connect needs") as caught:
         mqstore.spark.session("sc://127.0.0.1:1")
     assert caught.value.found == "no grpc"

@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mqstore.spark.frames import read
-from mqstore.spark.runtime import SparkUnavailableError, session
+from mqstore.spark.installed import SparkUnavailableError
+from mqstore.spark.sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

