@@ -16,7 +16,7 @@ import mqstore
 from mqstore import Message
 from mqstore.spark.jobs import audit, auditing, log_shares, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits
-from mqstore.spark.splits import readable_end
+from mqstore.spark.log_end import readable_end
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
 from spark.support import files_below, run_here

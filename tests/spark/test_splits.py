@@ -16,9 +16,10 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 import mqstore
 from mqstore import Message
 from mqstore.layout.record import encode_record
-from mqstore.spark import splits
+from mqstore.spark import log_end, splits
 from mqstore.spark.jobs.log_shares import plan_splits
-from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split, readable_end
+from mqstore.spark.log_end import readable_end
+from mqstore.spark.splits import Split, SplitPolicy, open_log, read_split
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader
 from spark.support import expected_messages, read_here
@@ -171,7 +172,7 @@ def walked_end(log: LogReader) -> int:
 
 
 def test_the_end_of_the_log_is_found_without_reading_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "LOOK_BACK_BYTES", 8192)
+    monkeypatch.setattr(log_end, "LOOK_BACK_BYTES", 8192)
     store, places = store_with(
         tmp_path / "s", [b"%d " % number * 60 for number in range(900)], mapped_file_size_commit_log=1 << 16
     )

@@ -12,8 +12,8 @@ from mqstore.files.pool import FilePool
 from mqstore.layout.constants import QUEUE_UNIT_SIZE, SysFlag
 from mqstore.layout.queue_unit import QueueUnit
 from mqstore.spark.arrays import PLACE, Wanted
+from mqstore.spark.log_end import readable_end
 from mqstore.spark.queue_splits import QueueSplit
-from mqstore.spark.splits import readable_end
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
 

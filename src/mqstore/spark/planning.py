@@ -12,6 +12,7 @@ import numpy as np
 from mqstore.errors import shown_path
 from mqstore.spark.arrays import Numbers, UnitRange
 from mqstore.spark.key_places import Places, find_places
+from mqstore.spark.log_end import readable_end
 from mqstore.spark.options import Plan, ReadOptions
 from mqstore.spark.queue_guide import (
     QUEUE_COST_BYTES,
@@ -23,7 +24,7 @@ from mqstore.spark.queue_guide import (
 from mqstore.spark.queue_reading import GAP_BYTES
 from mqstore.spark.queue_splits import MESSAGES_PER_SPLIT, QueueSplit, of_few_queues
 from mqstore.spark.selection import Selection
-from mqstore.spark.splits import Split, check_files, open_log, readable_end, split_bytes_for, split_ranges
+from mqstore.spark.splits import Split, check_files, open_log, split_bytes_for, split_ranges
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_states import is_rebuilt, while_queues_stay

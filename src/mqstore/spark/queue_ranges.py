@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from mqstore.files.pool import FilePool
 from mqstore.layout.constants import LMQ_PREFIX
+from mqstore.spark.log_end import readable_end
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.selection import Selection
-from mqstore.spark.splits import readable_end
 from mqstore.spark.stores import StoreRef, find_stores
 from mqstore.status import BoundaryType
 from mqstore.store.log_reader import LogReader

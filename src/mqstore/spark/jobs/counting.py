@@ -175,7 +175,8 @@ def stats(
 
 def _overlooked(store: StoreRef, parts: Sequence[Sequence[Piece]]) -> list[Finding]:
     """What of a store's log cannot be looked at, which a read passes over without an error."""
-    from mqstore.spark.splits import Split, readable_end
+    from mqstore.spark.log_end import readable_end
+    from mqstore.spark.splits import Split
 
     ends = [piece.end for part in parts for piece in part if isinstance(piece, Split) and piece.store == store]
     with StoreView(store.path) as view:
