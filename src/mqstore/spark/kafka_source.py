@@ -24,7 +24,7 @@ from mqstore.spark.kafka_splits import plan
 from mqstore.spark.stream_ends import Losses
 from mqstore.spark.telling import telling
 from mqstore.spark.user_schema import check_schema
-from mqstore.spark.worker import settle
+from mqstore.spark.worker import rows_of, settle
 
 StreamOffsets = dict[str, dict[str, int]]
 """By topic and number of the partition, as Spark's own Kafka source notes them in a checkpoint."""
@@ -69,11 +69,7 @@ class _SplitReader:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one split as Arrow record batches."""
-        if partition.value is None:  # what Spark makes of an empty plan
-            return
-        settle()
-        with telling():
-            yield from read_split(partition.value, self.options, self.columns)
+        return rows_of(partition, lambda split: read_split(split, self.options, self.columns))
 
 
 class BatchReader(_SplitReader, DataSourceReader):

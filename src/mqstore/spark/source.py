@@ -27,7 +27,7 @@ from mqstore.spark.table_view import TableView
 from mqstore.spark.tables import FilesView, IndexView, ProgressView, QueuesView
 from mqstore.spark.telling import telling
 from mqstore.spark.user_schema import check_schema
-from mqstore.spark.worker import settle
+from mqstore.spark.worker import rows_of, settle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -108,11 +108,7 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part as Arrow record batches."""
-        if partition.value is None:  # what Spark makes of an empty plan
-            return
-        settle()
-        with telling():
-            yield from self._table.read(partition.value)
+        return rows_of(partition, self._table.read)
 
 
 class PushingReader(Reader):
@@ -121,15 +117,11 @@ class PushingReader(Reader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take what can be looked at before rows are made; give back the rest."""
         for one in filters:
-            if not self._take(one):
+            pushed = self._table.pushed.taking(one, self._table.pushable)
+            if pushed is None:
                 yield one
-
-    def _take(self, one: Filter) -> bool:
-        pushed = self._table.pushed.taking(one, self._table.pushable)
-        if pushed is None:
-            return False
-        self._table.pushed = pushed
-        return True
+            else:
+                self._table.pushed = pushed
 
 
 def _view(name: str) -> type[TableView]:

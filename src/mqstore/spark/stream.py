@@ -28,7 +28,7 @@ from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stream_ends import Losses
 from mqstore.spark.stream_offsets import JsonOffsets, from_json, to_json
 from mqstore.spark.telling import telling
-from mqstore.spark.worker import settle
+from mqstore.spark.worker import rows_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -140,14 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The messages of one split as Arrow record batches."""
-        split = partition.value
-        if split is None:  # what Spark makes of an empty plan
-            return
+        return rows_of(partition, self._rows)
+
+    def _rows(self, split: QueueSplit) -> Iterator[Any]:
         selection = Selection(where=self.options.where)
-        settle()
-        with telling():
-            for chunk in read_queue_split(split, self._policy(split)):
-                yield from select_batches(chunk, self.columns, selection, split.store.broker_name)
+        for chunk in read_queue_split(split, self._policy(split)):
+            yield from select_batches(chunk, self.columns, selection, split.store.broker_name)
 
     def _policy(self, split: QueueSplit) -> SplitPolicy:
         """What is wrong with queues that are asked for no more is no error; a split has only such or none."""

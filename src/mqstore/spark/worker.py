@@ -1,4 +1,4 @@
-"""What is done once in every Python worker of Spark."""
+"""What Python workers of Spark do around the work of their tasks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ import os
 import signal
 import sys
 import threading
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from mqstore.spark.telling import telling
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
 
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker")
+
+
+def rows_of(partition: InputPartition, read: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    """What ``read`` makes of a partition in a task of its own."""
+    if partition.value is None:  # what Spark makes of an empty plan
+        return
+    settle()
+    with telling():
+        yield from read(partition.value)
 
 
 def settle() -> None:
