@@ -26,6 +26,7 @@ from mqstore.files.pool import FilePool
 from mqstore.layout.constants import LMQ_PREFIX, QUEUE_UNIT_SIZE
 from mqstore.layout.record import Record, queue_of
 from mqstore.spark.arrays import UNIT, Numbers
+from mqstore.spark.queue_splits import estimated_bytes
 from mqstore.spark.selection import Selection
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader
@@ -113,15 +114,12 @@ def _files_of(
 
 def _check_cost(queues: list[_QueueFiles], limit_bytes: int) -> None:
     cost = len(queues) * QUEUE_COST_BYTES + sum(one.end - one.begin for one in queues) * QUEUE_UNIT_SIZE
-    wanted = 0
-    for one in queues:
-        if one.wanted and one.begin < one.end:
-            wanted += one.end - one.begin
-            units = [unit for unit in (one.reader.unit(one.begin), one.reader.unit(one.end - 1)) if unit is not None]
-            cost += sum(unit.size_bytes for unit in units) * (one.end - one.begin) // max(1, len(units))
+    wanted = [one for one in queues if one.wanted]
+    cost += sum(estimated_bytes(one.reader, one.begin, one.end) for one in wanted)
     _check_worth(cost, limit_bytes)
-    if wanted > _MOST_WANTED:
-        raise GuideRefusedError(f"{wanted} messages are too many to plan one by one")
+    messages = sum(max(0, one.end - one.begin) for one in wanted)
+    if messages > _MOST_WANTED:
+        raise GuideRefusedError(f"{messages} messages are too many to plan one by one")
 
 
 def _check_worth(cost_bytes: int, limit_bytes: int) -> None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from mqstore.spark.arrays import UnitRange
 from mqstore.spark.queue_ranges import Offsets, Queue, Range
 from mqstore.spark.stores import StoreRef
+from mqstore.store.queue_reader import QueueReader
 
 QUEUES_PER_SPLIT = 500
 MESSAGES_PER_SPLIT: Final = 500_000
@@ -62,14 +63,17 @@ def of_few_queues(store: StoreRef, ranges: list[UnitRange], low: int = 0, high: 
     ]
 
 
-def estimated_bytes(one: Range, begin: int, end: int) -> int:
+def estimated_bytes(queue: QueueReader, begin: int, end: int) -> int:
     """Size of the messages [begin, end) of a queue, if the others are as large as the first and the last."""
-    units = [unit for unit in (one.reader.unit(begin), one.reader.unit(end - 1)) if unit is not None and begin < end]
+    if begin >= end:
+        return 0
+    units = [unit for unit in (queue.unit(begin), queue.unit(end - 1)) if unit is not None]
     return sum(unit.size_bytes for unit in units) * (end - begin) // len(units) if units else 0
 
 
 def _number_of_splits(wanted: _Piece, split_bytes: int, least: int) -> int:
-    size, messages = sum(estimated_bytes(*one) for one in wanted), _messages(wanted)
+    size = sum(estimated_bytes(one.reader, begin, end) for one, begin, end in wanted)
+    messages = _messages(wanted)
     return min(max(least, -(-size // split_bytes), -(-messages // MESSAGES_PER_SPLIT), 1), messages)
 
 

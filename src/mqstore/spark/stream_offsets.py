@@ -145,7 +145,7 @@ def _within_bytes(found: Mapping[Queue, Range], begins: Offsets, ends: Offsets, 
     Half of the limit is for the first message of each queue in turn, so that none waits for ever; what is left is
     shared in proportion to what waits.
     """
-    waiting = {queue: estimated_bytes(found[queue], begins[queue], end) for queue, end in ends.items()}
+    waiting = {queue: estimated_bytes(found[queue].reader, begins[queue], end) for queue, end in ends.items()}
     waiting = {queue: size for queue, size in waiting.items() if size}
     first = turn % len(waiting) if waiting else 0
     places = dict(begins)
