@@ -5,7 +5,6 @@ A batch asks once. A stream asks at every trigger: what has come, what has gone,
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -149,17 +148,10 @@ def _resolve(
     wanted = bound.default if bound.by_offset is None else bound.by_offset[key]
     if wanted < 0:
         return start if wanted == EARLIEST else end
-    return _within(key, wanted, start, end, options)
-
-
-def _within(key: Partition, wanted: int, start: int, end: int, options: KafkaReadOptions) -> int:
-    if wanted < start or wanted > end:
-        _lost(f"offset {wanted} of {key[0]}-{key[1]} is not there", f"{start} to {end}", options)
+    if not start <= wanted <= end:
+        what = f"offset {wanted} of {key[0]}-{key[1]} is not there"
+        lost(what, f"{start} to {end}", options.fail_on_data_loss)
     return max(start, min(wanted, end))
-
-
-def _lost(what: str, expected: str, options: KafkaReadOptions) -> None:
-    lost(what, expected, options.fail_on_data_loss)
 
 
 def _name(key: Partition) -> str:
@@ -174,23 +166,19 @@ def stream_start(logs: KafkaLogs, start: Offsets, end: Offsets, options: KafkaRe
     """
     found = logs.partitions({key for key in end if start.get(key, 0) < end[key]})
     begins: Offsets = {}
-    asked = options
     for key in end:
-        partition = found.get(key)
-        options = asked if asked.wants(*key) else dataclasses.replace(asked, fail_on_data_loss=False)
+        partition, begin = found.get(key), start.get(key, 0)
+        fails = options.fail_on_data_loss and options.wants(*key)
         if partition is None:
-            if start.get(key, 0) < end[key]:
-                _lost(f"partition {key[0]}-{key[1]} is gone", "the partition", options)
+            if begin < end[key]:
+                lost(f"{_name(key)} is gone", "the partition", fails)
             continue
         first = partition.log_start_offset
-        if key not in start:
-            if first:
-                _lost(f"new partition {key[0]}-{key[1]} begins at {first}", "0", options)
-            begins[key] = min(first, end[key])
-            continue
-        if start[key] < first:
-            _lost(f"offsets {start[key]} to {first} of {key[0]}-{key[1]} were removed", f"offset {start[key]}", options)
-        begins[key] = min(max(start[key], first), end[key])
+        if begin < first and key not in start:
+            lost(f"new {_name(key)} begins at {first}", "0", fails)
+        elif begin < first:
+            lost(f"offsets {begin} to {first} of {key[0]}-{key[1]} were removed", f"offset {begin}", fails)
+        begins[key] = min(max(begin, first), end[key])
     return begins
 
 
