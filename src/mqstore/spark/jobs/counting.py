@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mqstore import errors
 from mqstore.findings import Finding
-from mqstore.spark.jobs import outputs
+from mqstore.spark.jobs.outputs import check_page
+from mqstore.spark.jobs.report import write_stats
 from mqstore.spark.named import stores_to_read
 from mqstore.spark.options import ReadOptions, Source
 from mqstore.spark.stores import StoreRef
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mqstore.spark.planning import Piece
+
+KeyT = TypeVar("KeyT")
 
 HOUR_MS: Final = 3_600_000
 OTHERS: Final = "(others)"
@@ -112,20 +115,23 @@ class _Counts:
     """Sums of one task. Keys are small; what has too many different ones is cut."""
 
     hours: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """By topic and hour: as :func:`_add` has it."""
     tags: Counter[tuple[str, str | None]] = field(default_factory=Counter)
     hosts: Counter[str] = field(default_factory=Counter)
     sizes: Counter[int] = field(default_factory=Counter)
 
-    def add_hour(self, key: tuple[str, int], messages: int, size: int, first_ms: int, last_ms: int) -> None:
-        known = self.hours.setdefault(key, [0, 0, first_ms, last_ms])
-        known[:] = known[0] + messages, known[1] + size, min(known[2], first_ms), max(known[3], last_ms)
-
     def add(self, other: _Counts) -> None:
         for key, sums in other.hours.items():
-            self.add_hour(key, *sums)
+            _add(self.hours, key, *sums)
         self.tags.update(other.tags)
         self.hosts.update(other.hosts)
         self.sizes.update(other.sizes)
+
+
+def _add(sums: dict[KeyT, list[int]], key: KeyT, messages: int, size_bytes: int, first_ms: int, last_ms: int) -> None:
+    """Add to the sums of ``key``: messages, their bytes, when the first and the last of them were stored."""
+    known = sums.setdefault(key, [0, 0, first_ms, last_ms])
+    known[:] = known[0] + messages, known[1] + size_bytes, min(known[2], first_ms), max(known[3], last_ms)
 
 
 def stats(
@@ -157,7 +163,7 @@ def stats(
     if parsed.view != "messages" or parsed.columns is not None:
         raise errors.UsageError("only messages are counted, and by columns that are fixed", hint="no view, no columns")
     stores = stores_to_read(parsed)
-    page = outputs.check_page(report, stores)
+    page = check_page(report, stores)
     parts = MessagesView(stores, parsed, _COLUMNS).plan()
     warnings = [finding for store in stores for finding in _overlooked(store, parts)]
     clock.note("plan")
@@ -167,8 +173,6 @@ def stats(
     clock.note("count")
     result = replace(_result(total, clock, page), warnings=warnings)
     if page is not None:
-        from mqstore.spark.jobs.report import write_stats
-
         write_stats(result, parsed.paths, page)
     return result
 
@@ -212,7 +216,7 @@ def _count_batch(counts: _Counts, batch: Any) -> None:
     )
     for row in sums.to_pylist():
         key = (row["topic"], row["hour"])
-        counts.add_hour(key, row["size_count"], row["size_sum"], row["stored_min"], row["stored_max"])
+        _add(counts.hours, key, row["size_count"], row["size_sum"], row["stored_min"], row["stored_max"])
     for row in table.group_by(["topic", "tags"]).aggregate([("size", "count")]).to_pylist():
         counts.tags[row["topic"], row["tags"]] += row["size_count"]
     for row in table.group_by("host").aggregate([("size", "count")]).to_pylist():
@@ -232,9 +236,8 @@ def _cut(names: Counter[Any]) -> None:
 
 def _result(total: _Counts, clock: Clock, report: Path | None) -> StatsResult:
     topics: dict[str, list[int]] = {}
-    for (topic, _), (messages, size, first_ms, last_ms) in total.hours.items():
-        known = topics.setdefault(topic, [0, 0, first_ms, last_ms])
-        known[:] = known[0] + messages, known[1] + size, min(known[2], first_ms), max(known[3], last_ms)
+    for (topic, _), sums in total.hours.items():
+        _add(topics, topic, *sums)
     hours = [TimeCount(topic, hour, *sums[:2]) for (topic, hour), sums in total.hours.items()]
     return StatsResult(
         sum(one.messages for one in hours),

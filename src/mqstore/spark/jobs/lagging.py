@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.findings import Finding
-from mqstore.spark.jobs import outputs
 from mqstore.spark.jobs.counting import HOUR_MS
+from mqstore.spark.jobs.outputs import check_page
+from mqstore.spark.jobs.report import write_lag
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.options import OnCorruptRecord, ReadOptions, Source
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue
@@ -132,7 +133,7 @@ def lag(
     warnings: list[Finding] = []
     known = KnownQueues(options)
     try:
-        page = outputs.check_page(report, known.stores)
+        page = check_page(report, known.stores)
         for store in known.stores:
             found_rows, overlooked = _rows(store, group, topic)
             rows += found_rows
@@ -149,8 +150,6 @@ def lag(
     result = _result(rows, counted, clock, page)
     result = replace(result, rows=_with_missing_times(known.stores, result.rows), warnings=warnings)
     if page is not None:
-        from mqstore.spark.jobs.report import write_lag
-
         write_lag(result, options.paths, page)
     return result
 
@@ -176,14 +175,11 @@ def _with_missing_times(stores: Sequence[StoreRef], rows: list[LagRow]) -> list[
     They are messages of other queues, which hold them in the order in which they were stored.
     """
     for store in stores:
-        if any(row.lag and row.oldest_ms is None and row.broker_name == store.broker_name for row in rows):
+        missing = [row for row in rows if row.lag and row.oldest_ms is None and row.broker_name == store.broker_name]
+        if missing:
             with StoreView(store.path) as view:
-                rows = [
-                    _with_ends(view, row)
-                    if row.lag and row.oldest_ms is None and row.broker_name == store.broker_name
-                    else row
-                    for row in rows
-                ]
+                found = {row: _with_ends(view, row) for row in missing}
+            rows = [found.get(row, row) for row in rows]
     return rows
 
 
