@@ -87,8 +87,11 @@ class KnownQueues:
 
     def leaves_out(self, queue: Queue) -> bool:
         """Whether the queue is one of these stores' that the options do not ask for."""
-        stores = zip(self.stores, self._selections, strict=True)
-        wants = [one.wants_queue(queue.topic, queue.queue_id) for store, one in stores if store[1] == queue.broker_name]
+        wants = [
+            selection.wants_queue(queue.topic, queue.queue_id)
+            for store, selection in zip(self.stores, self._selections, strict=True)
+            if store.broker_name == queue.broker_name
+        ]
         return bool(wants) and not any(wants)
 
     def _ranges_of(

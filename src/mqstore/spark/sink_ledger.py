@@ -109,11 +109,11 @@ def append(
         # Begun, a batch that cannot be put would be in the way of all others.
         for path in batch.paths if is_new else ():
             if not Path(path).exists():
-                raise CorruptFileError(
-                    "messages that were put aside for the store are gone", path=path,
-                    hint="start it again; two that run at once under one name, or from one checkpoint, are in each "
-                    "other's way",
-                )  # fmt: skip
+                raise _gone(
+                    path,
+                    "start it again; two that run at once under one name, or from one checkpoint, are in each other's "
+                    "way",
+                )
         if is_new and not _has_room(root, largest_bytes):
             for message in _messages(batch.paths):
                 store.check_message(message)
@@ -195,15 +195,16 @@ def _is_of(record: Record, message: Message) -> bool:
     )
 
 
+def _gone(path: str, hint: str) -> CorruptFileError:
+    return CorruptFileError("messages that were put aside for the store are gone", path=path, hint=hint)
+
+
 def _messages(paths: list[str]) -> Iterator[Message]:
     import pyarrow.parquet as pq
 
     for path in paths:
         if not Path(path).exists():
-            raise CorruptFileError(
-                "messages that were put aside for the store are gone", path=path,
-                hint=f"{LEDGER_NAME} in the store names the batch; without that note the batch is given up",
-            )  # fmt: skip
+            raise _gone(path, f"{LEDGER_NAME} in the store names the batch; without that note the batch is given up")
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_A_TIME):
                 row: dict[str, Any]

@@ -59,7 +59,7 @@ class QueuesView(TableView):
         selection = self.selection(store)
         if not selection.wants_queue(whole.topic, whole.queue_id):
             return
-        low, high = selection.offsets.get((whole.topic, whole.queue_id), (whole.begin, whole.end))
+        low, high = selection.offset_range(whole.topic, whole.queue_id)
         low, high = max(low, whole.begin), min(high, whole.end)
         for begin in range(low, high, _UNITS_PER_PART):
             yield UnitRange(whole.topic, whole.queue_id, begin, min(high, begin + _UNITS_PER_PART))

@@ -1,4 +1,4 @@
-"""Errors as Spark shows them."""
+"""Errors between Spark and us: ours as Spark shows them, and Spark's about a table as ours."""
 
 from __future__ import annotations
 
