@@ -60,7 +60,7 @@ class KafkaLogSource(DataSource):
             return StreamReader(KafkaReadOptions.parse(self.options, streaming=True), _columns(schema))
 
 
-class _SplitReader:
+class _TaskReader:
     """What both readers do in a task."""
 
     def __init__(self, options: KafkaReadOptions, columns: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class _SplitReader:
         return rows_of(partition, lambda split: read_split(split, self.options, self.columns))
 
 
-class BatchReader(_SplitReader, DataSourceReader):
+class BatchReader(_TaskReader, DataSourceReader):
     """Plans splits between two offsets of every partition on the driver, and reads them in the tasks."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -87,7 +87,7 @@ class BatchReader(_SplitReader, DataSourceReader):
                 logs.close()
 
 
-class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The same at every trigger; offsets are those of the last batch, kept in the query's checkpoint."""
 
     def __init__(self, options: KafkaReadOptions, columns: Sequence[str]) -> None:

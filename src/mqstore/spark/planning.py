@@ -47,8 +47,8 @@ LEAST_SHARE_BYTES: Final = 32 << 20
 Ranges = list[tuple[int, int]]
 
 
-class _Plan(NamedTuple):
-    """Pieces, about how many bytes they take, and what to say of them."""
+class _Proposal(NamedTuple):
+    """A way to get at the messages: its pieces, about how many bytes they take, and what to say of them."""
 
     pieces: list[Piece]
     cost_bytes: int
@@ -89,7 +89,7 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
 
 def _guided(
     store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges, least: int
-) -> _Plan:
+) -> _Proposal:
     if is_rebuilt(store.paths):
         raise GuideRefusedError("a rebuild in place is going on, or was broken off")
     if selection.keys is not None and selection.topics is not None:
@@ -185,7 +185,7 @@ def _by_queues(
     window: Ranges,
     guide: Guide,
     least: int,
-) -> _Plan:
+) -> _Proposal:
     """By units where the queues describe the log, through the log where they do not."""
     if not guide.described:
         raise GuideRefusedError("the queues do not describe the log")
@@ -197,7 +197,7 @@ def _by_queues(
     pieces: list[Piece] = [*splits, *split_ranges(store, log, rest, options.split_bytes)]
     cost = guide.unit_bytes + guide.queues * QUEUE_COST_BYTES + read_bytes + _bytes(rest)
     count = sum(len(part.begins) for part in wanted)
-    return _Plan(
+    return _Proposal(
         pieces, cost, f"by the queues, {count} messages in {len(splits)} parts, and {_bytes(rest)} bytes of log"
     )
 
@@ -260,7 +260,7 @@ def _cut(one: WantedQueue, low: int, high: int) -> list[UnitRange]:
 # -- by the index of keys
 
 
-def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges) -> _Plan:
+def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges) -> _Proposal:
     """By the index where it has entries, through the log in front of, between and behind its files."""
     found = find_places(store, log, selection, window, _limit_bytes(options, window))
     end = readable_end(log, found.last)
@@ -272,7 +272,7 @@ def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: 
     cost = found.read_bytes + len(offsets) * READ_COST_BYTES + _bytes(rest)
     trusted = _bytes(window) - _bytes(rest)
     how = f"by the index, trusted for {trusted} bytes of log, {len(offsets)} places, and {_bytes(rest)} bytes of log"
-    return _Plan(pieces, cost, how)
+    return _Proposal(pieces, cost, how)
 
 
 def _chunked(offsets: list[int]) -> list[list[int]]:

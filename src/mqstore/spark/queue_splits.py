@@ -14,7 +14,7 @@ QUEUES_PER_SPLIT = 500
 MESSAGES_PER_SPLIT: Final = 500_000
 """A task holds the places of all its messages, some 100 bytes each, so that small ones must not be too many."""
 
-_Piece = list[tuple[Range, int, int]]
+_QueueParts = list[tuple[Range, int, int]]
 """Parts of queues, each from one offset to another."""
 
 
@@ -38,7 +38,7 @@ def plan_queue_splits(
     Every store's part of the log is cut at equal distances, and every queue where these cuts meet it: so each task
     reads one stretch of the log, be it for a thousand queues. Only units at the cuts are looked at.
     """
-    by_store: dict[StoreRef, _Piece] = {}
+    by_store: dict[StoreRef, _QueueParts] = {}
     for queue, end in ends.items():
         if queue in found and begins.get(queue, end) < end:
             one = found[queue]
@@ -47,10 +47,10 @@ def plan_queue_splits(
     return [
         split
         for store, wanted in by_store.items()
-        for piece in _cut(wanted, _number_of_splits(wanted, split_bytes, least))
-        for small in _small_enough(piece)
+        for share in _shares(wanted, _number_of_splits(wanted, split_bytes, least))
+        for parts in _small_enough(share)
         for split in of_few_queues(
-            store, [UnitRange(one.reader.topic, one.reader.queue_id, *part) for one, *part in small]
+            store, [UnitRange(one.reader.topic, one.reader.queue_id, begin, end) for one, begin, end in parts]
         )
     ]
 
@@ -71,41 +71,41 @@ def estimated_bytes(queue: QueueReader, begin: int, end: int) -> int:
     return sum(unit.size_bytes for unit in units) * (end - begin) // len(units) if units else 0
 
 
-def _number_of_splits(wanted: _Piece, split_bytes: int, least: int) -> int:
+def _number_of_splits(wanted: _QueueParts, split_bytes: int, least: int) -> int:
     size = sum(estimated_bytes(one.reader, begin, end) for one, begin, end in wanted)
     messages = _messages(wanted)
     return min(max(least, -(-size // split_bytes), -(-messages // MESSAGES_PER_SPLIT), 1), messages)
 
 
-def _messages(piece: _Piece) -> int:
-    return sum(end - begin for _, begin, end in piece)
+def _messages(parts: _QueueParts) -> int:
+    return sum(end - begin for _, begin, end in parts)
 
 
-def _cut(wanted: _Piece, number: int) -> list[_Piece]:
-    """So many pieces, cut at equal distances of the log."""
+def _shares(wanted: _QueueParts, number: int) -> list[_QueueParts]:
+    """So many of them, cut at equal distances of the log."""
     low = min(one.physical_offset(begin) for one, begin, _ in wanted)
     high = max(one.physical_offset(end - 1) for one, _, end in wanted) + 1
-    pieces: list[_Piece] = []
+    shares: list[_QueueParts] = []
     places = [begin for _, begin, _ in wanted]
-    for piece in range(1, number + 1):
-        border = low + (high - low) * piece // number
+    for share in range(1, number + 1):
+        border = low + (high - low) * share // number
         parts = []
         for index, (one, _, end) in enumerate(wanted):
             begin = places[index]
-            stop = end if piece == number else one.first_behind(border, begin, end)
+            stop = end if share == number else one.first_behind(border, begin, end)
             if begin < stop:
                 parts.append((one, begin, stop))
             places[index] = stop
-        pieces.append(parts)
-    return pieces
+        shares.append(parts)
+    return shares
 
 
-def _small_enough(piece: _Piece) -> Iterator[_Piece]:
-    """The piece, divided further where messages lie close together."""
-    count = _messages(piece)
-    halves = _cut(piece, 2) if count > MESSAGES_PER_SPLIT else []
+def _small_enough(share: _QueueParts) -> Iterator[_QueueParts]:
+    """The share, divided further where messages lie close together."""
+    count = _messages(share)
+    halves = _shares(share, 2) if count > MESSAGES_PER_SPLIT else []
     if any(_messages(half) == count for half in halves) or not halves:  # units that all lead to one place
-        yield piece
+        yield share
         return
     for half in halves:
         yield from _small_enough(half)

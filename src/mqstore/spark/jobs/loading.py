@@ -191,22 +191,22 @@ class _Work(NamedTuple):
         """Write the messages of one sorted file to their places."""
         messages = self._messages(plan.path)
         queues = dict(plan.queues)
-        for piece in plan.pieces:
-            start = piece.begin // self.file_size * self.file_size
+        for one in plan.ranges:
+            start = one.begin // self.file_size * self.file_size
             path = self.log / f"{start:020d}"
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                position = piece.begin
-                for data in self._encoded(itertools.islice(messages, piece.rows), position, queues):
+                position = one.begin
+                for data in self._encoded(itertools.islice(messages, one.rows), position, queues):
                     durable.write_at(fd, data, position - start, path)
                     position += len(data)
-                if position != piece.end:
+                if position != one.end:
                     raise errors.CorruptFileError(
                         "the sorted messages are not those that were measured", path=plan.path,
-                        expected=f"{piece.end - piece.begin} bytes", found=position - piece.begin,
+                        expected=f"{one.end - one.begin} bytes", found=position - one.begin,
                         hint="start again",
                     )  # fmt: skip
-                if piece.closes:
+                if one.closes:
                     durable.write_at(fd, encode_blank(start + self.file_size - position), position - start, path)
                 durable.sync_file(fd, path)
             finally:
@@ -294,7 +294,7 @@ def _measure(spark: SparkSession, new: TargetStore, spool: Path, on_progress: Pr
 # -- placing and writing
 
 
-class Piece(NamedTuple):
+class LogRange(NamedTuple):
     """Rows that lie in [begin, end) of one log file; ``closes``: a blank record follows."""
 
     rows: int
@@ -304,10 +304,10 @@ class Piece(NamedTuple):
 
 
 class WritePlan(NamedTuple):
-    """What one task writes: a sorted file's rows, piece by piece, and the first free offsets of their queues."""
+    """What one task writes: a sorted file's rows, range by range, and the first free offsets of their queues."""
 
     path: Path
-    pieces: list[Piece]
+    ranges: list[LogRange]
     queues: dict[QueueKey, int]
 
 
@@ -318,7 +318,7 @@ def plan_writes(measured: list[Measured], file_size: int) -> tuple[list[WritePla
     position = 0
     for one in measured:
         sums = np.cumsum(np.fromfile(one.sizes_path, np.int32).astype(np.int64))
-        pieces: list[Piece] = []
+        ranges: list[LogRange] = []
         first = 0
         while first < len(sums):
             before = int(sums[first - 1]) if first else 0
@@ -326,19 +326,19 @@ def plan_writes(measured: list[Measured], file_size: int) -> tuple[list[WritePla
             stop = int(np.searchsorted(sums, before + file_end - BLANK_SIZE - position, side="right"))
             if stop > first:
                 end = position + int(sums[stop - 1]) - before
-                pieces.append(Piece(stop - first, position, end, closes=False))
+                ranges.append(LogRange(stop - first, position, end, closes=False))
                 position, first = end, stop
             if first < len(sums):  # the next does not fit: the file is closed by whoever wrote its last record
-                _close(pieces or plans[-1].pieces)
+                _close(ranges or plans[-1].ranges)
                 position = file_end
-        if pieces:
-            plans.append(WritePlan(one.path, pieces, {key: queues[key] for key in one.queues}))
+        if ranges:
+            plans.append(WritePlan(one.path, ranges, {key: queues[key] for key in one.queues}))
         queues.update(one.queues)
     return plans, position
 
 
-def _close(pieces: list[Piece]) -> None:
-    pieces[-1] = pieces[-1]._replace(closes=True)
+def _close(ranges: list[LogRange]) -> None:
+    ranges[-1] = ranges[-1]._replace(closes=True)
 
 
 def _write(spark: SparkSession, new: TargetStore, measured: list[Measured], on_progress: Progress | None) -> int:
