@@ -6,7 +6,6 @@ import functools
 import pickle
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,33 +20,8 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all)."""
-
-
-class Clock:
-    """How long a job and its stages take, from when the clock was made.
-
-    Attributes:
-        stages: seconds by stage, in the order of the stages.
-    """
-
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._started = self._last = time.monotonic()
-
-    def note(self, stage: str) -> None:
-        """A stage has ended."""
-        now = time.monotonic()
-        self.stages[stage] = now - self._last
-        self._last = now
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the job began."""
-        return time.monotonic() - self._started
-
 
 _LOOK_EVERY_S = 0.2
 _GROUP = "spark.jobGroup.id"

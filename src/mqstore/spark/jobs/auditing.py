@@ -28,10 +28,11 @@ from mqstore.spark.jobs.audit_parts import (
     audit_part,
     queues_are_odd,
 )
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.stores import StoreRef, one_store
-from mqstore.spark.tasks import Clock, Progress, cores, run_tasks
+from mqstore.spark.tasks import Progress, cores, run_tasks
 from mqstore.store.check import CheckSummary, check_small_files, check_store
 from mqstore.store.config import StoreConfig
 from mqstore.store.delay_levels import delay_levels_of

@@ -26,6 +26,7 @@ from mqstore.files.remote import RemotePath
 from mqstore.files.whole import mode_of
 from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.jobs import outputs
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.export_notes import (
     STATE_DIRECTORY,
     give_up_hint,
@@ -36,7 +37,7 @@ from mqstore.spark.jobs.export_notes import (
 )
 from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.jobs.merging import Merge, Merged, merge_files
-from mqstore.spark.tasks import Clock, Progress, run_tasks
+from mqstore.spark.tasks import Progress, run_tasks
 from mqstore.store.arguments import check_path, check_whole
 
 if TYPE_CHECKING:

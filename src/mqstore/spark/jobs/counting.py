@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mqstore import errors
 from mqstore.findings import Finding
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.outputs import check_page
 from mqstore.spark.jobs.report import write_stats
 from mqstore.spark.named import stores_to_read
 from mqstore.spark.options import ReadOptions, Source
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tasks import Clock, Progress, run_tasks
+from mqstore.spark.tasks import Progress, run_tasks
 from mqstore.store.overlooked import log_overlooked
 from mqstore.store.view import StoreView
 

@@ -20,11 +20,12 @@ from mqstore.files.whole import mode_of
 from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.installed import require_pyspark
 from mqstore.spark.jobs import export_notes, lake, outputs
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.named import check_names
 from mqstore.spark.option_values import check_job_id, chosen, listed
 from mqstore.spark.options import ReadOptions, Source
 from mqstore.spark.stores import StoreRef, check_outside, find_stores
-from mqstore.spark.tasks import Clock, Progress, cores, run_tasks
+from mqstore.spark.tasks import Progress, cores, run_tasks
 from mqstore.store.arguments import check_path, check_texts, check_whole
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.findings import Finding
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.counting import HOUR_MS
 from mqstore.spark.jobs.outputs import check_page
 from mqstore.spark.jobs.report import write_lag
@@ -24,7 +25,7 @@ from mqstore.spark.queue_reading import read_queue_split
 from mqstore.spark.queue_splits import QueueSplit, plan_queue_splits
 from mqstore.spark.splits import SplitPolicy
 from mqstore.spark.stores import StoreRef
-from mqstore.spark.tasks import Clock, Progress, run_tasks
+from mqstore.spark.tasks import Progress, run_tasks
 from mqstore.store.arguments import check_texts
 from mqstore.store.columns import message_batches
 from mqstore.store.log_reader import Chunk

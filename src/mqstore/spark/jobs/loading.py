@@ -28,10 +28,11 @@ from mqstore.layout.constants import BLANK_SIZE, LONG_MAX
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.load_input import BODY_BYTES, in_order, store_time_of
 from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.message_rows import message_of
-from mqstore.spark.tasks import Clock, Progress, run_tasks, watched
+from mqstore.spark.tasks import Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
 from mqstore.store.arguments import check_store_path, check_whole
 from mqstore.store.commit_log import Pending

@@ -27,12 +27,13 @@ from mqstore.files.whole import mode_of
 from mqstore.layout import index as index_layout
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
 from mqstore.spark.jobs import index_files, queue_files
+from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.log_copies import FileCopy, LogCopy, copy_whole, do_part
 from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.jobs.queue_files import SplitUnits
 from mqstore.spark.splits import Split, open_log, with_hint
 from mqstore.spark.stores import StoreRef, one_store
-from mqstore.spark.tasks import Clock, Progress, cores, run_tasks
+from mqstore.spark.tasks import Progress, cores, run_tasks
 from mqstore.store import checkpoint as notes
 from mqstore.store.arguments import check_store_path
 from mqstore.store.aside import call_complete, move_aside, put_back
