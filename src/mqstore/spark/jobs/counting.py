@@ -15,7 +15,7 @@ from mqstore import errors
 from mqstore.findings import Finding
 from mqstore.spark.jobs.clock import Clock
 from mqstore.spark.jobs.outputs import check_page
-from mqstore.spark.jobs.report import write_stats
+from mqstore.spark.jobs.report import HOUR_MS, write_stats
 from mqstore.spark.named import stores_to_read
 from mqstore.spark.options import ReadOptions, Source
 from mqstore.spark.stores import StoreRef
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 KeyT = TypeVar("KeyT")
 
-HOUR_MS: Final = 3_600_000
 OTHERS: Final = "(others)"
 _COLUMNS: Final = ("topic", "tags", "storeSize", "storeTimestamp", "bornHost")
 _MOST_NAMES: Final = 10_000

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from mqstore.findings import Finding
 from mqstore.spark.jobs.clock import Clock
-from mqstore.spark.jobs.counting import HOUR_MS
 from mqstore.spark.jobs.outputs import check_page
-from mqstore.spark.jobs.report import write_lag
+from mqstore.spark.jobs.report import HOUR_MS, write_lag
 from mqstore.spark.option_values import DEFAULT_SPLIT_BYTES
 from mqstore.spark.options import OnCorruptRecord, ReadOptions, Source
 from mqstore.spark.queue_ranges import KnownQueues, Offsets, Queue

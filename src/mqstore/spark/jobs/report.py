@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mqstore.spark.jobs.counting import StatsResult
     from mqstore.spark.jobs.lagging import LagResult
 
+HOUR_MS: Final = 3_600_000
+"""Messages are counted by the hour that they were stored in."""
+
 _MOST_ROWS: Final = 200
 _MOST_LINES: Final = 6
 _COLOURS: Final = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#2e4057", "#b8b8b8")
@@ -200,7 +203,7 @@ def _draw_sizes(axes: Any, sizes: Sequence[tuple[int, int]]) -> None:
 
 
 def _days(hours_ms: Sequence[int]) -> list[float]:
-    return [hour / 86_400_000 for hour in hours_ms]
+    return [hour / (24 * HOUR_MS) for hour in hours_ms]
 
 
 def _finish_times(axes: Any, label: str) -> None:
