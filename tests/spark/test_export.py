@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import mqstore
 from mqstore import Message
 from mqstore.files import durable
-from mqstore.spark import planning
+from mqstore.spark import pieces
 from mqstore.spark.jobs import compact, compacting, export, export_notes, exporting, outputs, parquet
 from mqstore.spark.jobs.parquet import PartitionedWriter
-from mqstore.spark.planning import levelled
+from mqstore.spark.pieces import levelled
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef
@@ -311,7 +311,7 @@ def test_what_is_left_for_few_cores_is_shared_among_all() -> None:
 def test_an_export_on_more_cores_is_the_same_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = [os.urandom(1000) for _ in range(300)]
     store = fill(tmp_path / "store", bodies)
-    monkeypatch.setattr(planning, "LEAST_SHARE_BYTES", 10_000)
+    monkeypatch.setattr(pieces, "LEAST_SHARE_BYTES", 10_000)
     monkeypatch.setattr(exporting, "cores", lambda _: 4)
     first = export(NO_SPARK, store, tmp_path / "out")
     assert (first.rows, first.files) == (300, 4)

@@ -177,7 +177,7 @@ def test_damage_is_told_as_by_the_source(spark: SparkSession, golden: Path, tmp_
 def test_the_last_tasks_share_what_is_left_of_the_log(
     spark: SparkSession, golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqstore.spark.planning.LEAST_SHARE_BYTES", 1000)
+    monkeypatch.setattr("mqstore.spark.pieces.LEAST_SHARE_BYTES", 1000)
     store, expected = golden / "crashed-recovered" / "store", expected_messages(golden, "crashed-recovered")
     for options, number in (({}, 6), ({"maxPartitions": 100}, 5)):
         frame = mqstore.spark.read(spark, store, options=options)

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 import mqstore
 from mqstore import Message, StoreConfig
-from mqstore.spark import planning
+from mqstore.spark import pieces
 from mqstore.spark.jobs import audit, auditing, export, exporting, log_shares, parquet, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits, split_bytes_for_cores
 from mqstore.spark.stores import StoreRef
@@ -200,7 +200,7 @@ def test_cores_end_together_with_a_log(tmp_path: Path, monkeypatch: pytest.Monke
         while made.log_end < (10 << 20) + (1 << 19):
             made.put_batch([Message("t", b"x" * 10_000)] * 10)
     monkeypatch.setattr(log_shares, "split_bytes_for_cores", lambda *_: 1 << 20)
-    monkeypatch.setattr(planning, "LEAST_SHARE_BYTES", 1 << 10)
+    monkeypatch.setattr(pieces, "LEAST_SHARE_BYTES", 1 << 10)
     store = StoreRef(str(tmp_path), "")
     sizes = [one.end - one.begin for one in plan_splits(store, cores=2)]
     assert (len(sizes), sizes[:10]) == (12, [1 << 20] * 10)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import mqstore
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.planning import from_plain, to_plain
+from mqstore.spark.pieces import from_plain, to_plain
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.stores import find_stores
 from mqstore.spark.stream import StreamReader

@@ -25,7 +25,7 @@ from mqstore.spark import planning, queue_guide
 from mqstore.spark.key_places import Places
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.planning import from_plain, to_plain
+from mqstore.spark.pieces import from_plain, to_plain
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import Split
 from mqstore.spark.stores import StoreRef, find_stores

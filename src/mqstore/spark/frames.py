@@ -45,7 +45,7 @@ def read(
     from pyspark.sql.types import StructField, StructType
 
     from mqstore.spark.options import ReadOptions, from_arguments
-    from mqstore.spark.planning import levelled
+    from mqstore.spark.pieces import levelled
     from mqstore.spark.source import RocketmqSource
 
     asked: Any = from_arguments(source, options, columns)  # numbers and truth values are taken, too

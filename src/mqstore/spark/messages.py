@@ -10,17 +10,15 @@ import numpy as np
 
 from mqstore.errors import CorruptFileError
 from mqstore.spark import pushed
-from mqstore.spark.key_places import Places, read_places
 from mqstore.spark.options import ReadOptions
-from mqstore.spark.planning import Piece, plan_store
-from mqstore.spark.queue_reading import read_queue_split
-from mqstore.spark.queue_splits import QueueSplit
+from mqstore.spark.pieces import Piece, grouped, read_piece
+from mqstore.spark.planning import plan_store
 from mqstore.spark.selection import Selection
-from mqstore.spark.splits import SplitPolicy, open_log, read_split
+from mqstore.spark.splits import SplitPolicy, open_log
 from mqstore.spark.stores import StoreRef
 from mqstore.spark.table_view import TableView
 from mqstore.store.columns import KEEPING_SCHEMA, SCHEMA, message_batches
-from mqstore.store.log_reader import Chunk, LogReader
+from mqstore.store.log_reader import Chunk
 from mqstore.store.view import StoreView
 
 
@@ -65,21 +63,6 @@ class MessagesView(TableView):
                         yield from select_batches(chunk, self.columns, selection, store.broker_name)
             finally:
                 log.close()
-
-
-def read_piece(log: LogReader, piece: Piece, policy: SplitPolicy) -> Iterator[Chunk]:
-    """The records of a piece of the store that ``log`` is of; of a split also others than the wanted ones."""
-    if isinstance(piece, QueueSplit):
-        return read_queue_split(piece, policy)
-    if isinstance(piece, Places):
-        return read_places(log, piece, policy)
-    return read_split(log, piece, policy)
-
-
-def grouped(pieces: Sequence[Piece], max_groups: int | None) -> list[list[Piece]]:
-    """Neighbouring pieces together, so that there are at most ``max_groups`` groups of about equal number."""
-    size = 1 if max_groups is None else max(1, -(-len(pieces) // max_groups))
-    return [list(pieces[first : first + size]) for first in range(0, len(pieces), size)]
 
 
 def select_batches(chunk: Chunk, columns: Sequence[str], selection: Selection, broker_name: str) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mqstore.spark.arrays import Numbers, UnitRange
 from mqstore.spark.key_places import Places, find_places
 from mqstore.spark.log_end import readable_end
 from mqstore.spark.options import Plan, ReadOptions
+from mqstore.spark.pieces import Piece
 from mqstore.spark.queue_guide import (
     QUEUE_COST_BYTES,
     Guide,
@@ -24,15 +25,12 @@ from mqstore.spark.queue_guide import (
 from mqstore.spark.queue_reading import GAP_BYTES
 from mqstore.spark.queue_splits import MESSAGES_PER_SPLIT, QueueSplit, of_few_queues
 from mqstore.spark.selection import Selection
-from mqstore.spark.splits import Split, check_files, open_log, split_bytes_for, split_ranges
+from mqstore.spark.splits import check_files, open_log, split_bytes_for, split_ranges
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_states import is_rebuilt, while_queues_stay
 
 _log = logging.getLogger(__name__)
-
-Piece = Split | QueueSplit | Places
-"""Something of a store that a task reads."""
 
 READ_COST_BYTES: Final = 8 << 10
 """What it takes to go to another place of the log, as bytes that could be read in that time."""
@@ -40,9 +38,6 @@ WORTH: Final = 2
 """How many times fewer bytes it must be to go by queues or index: they take more work a message."""
 CLOCK_SLACK_MS: Final = 3_600_000
 """By how much a broker's clock may have been put back while it stored messages."""
-
-LEAST_SHARE_BYTES: Final = 32 << 20
-"""Less log than this is not worth a task, which looks back a quarter of it for its first record and makes files."""
 
 Ranges = list[tuple[int, int]]
 
@@ -277,54 +272,3 @@ def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: 
 
 def _chunked(offsets: list[int]) -> list[list[int]]:
     return [offsets[first : first + 1000] for first in range(0, len(offsets), 1000)]
-
-
-# -- in how many tasks
-
-
-def levelled(parts: list[list[Piece]], cores: int) -> list[list[Piece]]:
-    """The same parts, the last of them cut anew, so that all cores end at about the same time.
-
-    Of five parts on two cores the fifth would keep one core at work while the other had nothing left to do: it is cut
-    into two halves. Nothing is cut where no parts are left over, where a share would be below
-    :data:`LEAST_SHARE_BYTES`, or where those left over are to be read by queues or by the index.
-    """
-    left = len(parts) % max(1, cores)
-    splits = [piece for part in parts[len(parts) - left :] for piece in part if isinstance(piece, Split)]
-    size = sum(piece.end - piece.begin for piece in splits)
-    shares = min(cores, size // LEAST_SHARE_BYTES)
-    if shares <= left or len(splits) < sum(len(part) for part in parts[len(parts) - left :]):
-        return parts
-    borders = [size * number // shares for number in range(shares + 1)]
-    levels = [_share(splits, low, high) for low, high in itertools.pairwise(borders)]
-    return [*parts[: len(parts) - left], *levels]
-
-
-def _share(splits: list[Split], low: int, high: int) -> list[Piece]:
-    """What of the splits lies in [low, high) when they are laid one behind the other."""
-    found: list[Piece] = []
-    for split in splits:
-        size = split.end - split.begin
-        begin, end = max(0, low), min(size, high)
-        if begin < end:
-            found.append(Split(split.store, split.begin + begin, split.begin + end))
-        low, high = low - size, high - size
-    return found
-
-
-# -- as JSON
-
-
-def to_plain(piece: Piece) -> list[Any]:
-    """A piece as values that JSON has."""
-    return [type(piece).__name__, *piece]
-
-
-def from_plain(value: list[Any]) -> Piece:
-    """The other way round."""
-    kind, store, *rest = value
-    if kind == Split.__name__:
-        return Split(StoreRef(*store), *rest)
-    if kind == Places.__name__:
-        return Places(StoreRef(*store), *rest)
-    return QueueSplit(StoreRef(*store), [UnitRange(*one) for one in rest[0]], *rest[1:])

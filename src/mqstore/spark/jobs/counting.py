@@ -26,7 +26,7 @@ from mqstore.store.view import StoreView
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqstore.spark.planning import Piece
+    from mqstore.spark.pieces import Piece
 
 KeyT = TypeVar("KeyT")
 

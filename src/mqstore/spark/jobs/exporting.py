@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mqstore.spark.jobs.parquet import WrittenFile, WrittenPart
-    from mqstore.spark.planning import Piece
+    from mqstore.spark.pieces import Piece
 
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
@@ -145,7 +145,7 @@ def export(
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
         MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
     """
-    from mqstore.spark.planning import levelled
+    from mqstore.spark.pieces import levelled
 
     clock = Clock()
     given = isinstance(table, str) and isinstance(catalog, Mapping)
@@ -314,7 +314,7 @@ def _begin(job: _Job, parts: list[list[Piece]], stores: Sequence[StoreRef]) -> l
     if not mode_of(note):
         outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
         return parts
-    from mqstore.spark.planning import from_plain
+    from mqstore.spark.pieces import from_plain
 
     known = {_shown(store): store for store in stores}
 
@@ -333,7 +333,7 @@ def _is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
 
 
 def _plain_parts(parts: list[list[Piece]]) -> Any:
-    from mqstore.spark.planning import to_plain
+    from mqstore.spark.pieces import to_plain
 
     return [[to_plain(one._replace(store=_shown(one.store))) for one in part] for part in parts]
 

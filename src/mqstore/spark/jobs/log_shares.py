@@ -7,7 +7,7 @@ from typing import Final
 from mqstore.layout.constants import LONG_MAX
 from mqstore.layout.record import Record
 from mqstore.spark.log_end import readable_end
-from mqstore.spark.planning import levelled
+from mqstore.spark.pieces import levelled
 from mqstore.spark.splits import Split, check_files, open_log, split_ranges
 from mqstore.spark.stores import StoreRef
 from mqstore.store.arguments import check_whole
