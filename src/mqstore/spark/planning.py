@@ -42,6 +42,22 @@ CLOCK_SLACK_MS: Final = 3_600_000
 Ranges = list[tuple[int, int]]
 
 
+class _Request(NamedTuple):
+    """What is wanted of a store: rows in ``window``, ranges of its log, by ``least`` pieces or more."""
+
+    store: StoreRef
+    log: LogReader
+    options: ReadOptions
+    selection: Selection
+    window: Ranges
+    least: int
+
+    @property
+    def limit_bytes(self) -> int:
+        """How much is worth reading of queues, or of the index, and of what they lead to."""
+        return _bytes(self.window) // WORTH if self.options.plan is Plan.AUTO else 1 << 62
+
+
 class _Proposal(NamedTuple):
     """A way to get at the messages: its pieces, about how many bytes they take, and what to say of them."""
 
@@ -60,14 +76,13 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
     log = open_log(store)
     try:
         check_files(log, options.fail_on_data_loss)
-        window = _window(log, selection)
-        scan_bytes = _bytes(window)
         least = -(-options.min_partitions // store_count)
+        request = _Request(store, log, options, selection, _window(log, selection), least)
+        scan_bytes = _bytes(request.window)
         shown = shown_path(store.path)
         if options.plan is not Plan.SCAN:
             try:
-                guided = functools.partial(_guided, store, log, options, selection, window, least)
-                planned = while_queues_stay(store.paths, guided)
+                planned = while_queues_stay(store.paths, functools.partial(_guided, request))
                 if options.plan is Plan.QUEUES or planned.cost_bytes * WORTH <= scan_bytes:
                     _log.info("%s: %s, about %d bytes of %d", shown, planned.how, planned.cost_bytes, scan_bytes)
                     return planned.pieces
@@ -75,28 +90,22 @@ def plan_store(store: StoreRef, options: ReadOptions, selection: Selection, stor
             except GuideRefusedError as refused:
                 reason = str(refused)
             _log.info("%s: going through the log, %d bytes: %s", shown, scan_bytes, reason)
-        window = _clipped(window, log.min_offset, readable_end(log))
+        window = _clipped(request.window, log.min_offset, readable_end(log))
         size = split_bytes_for(_bytes(window), options.split_bytes, least)
         return list(split_ranges(store, log, window, size))
     finally:
         log.close()
 
 
-def _guided(
-    store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges, least: int
-) -> _Proposal:
+def _guided(request: _Request) -> _Proposal:
+    store, selection = request.store, request.selection
     if is_rebuilt(store.paths):
         raise GuideRefusedError("a rebuild in place is going on, or was broken off")
     if selection.keys is not None and selection.topics is not None:
-        return _by_index(store, log, options, selection, window)
+        return _by_index(request)
     if selection.chooses_queues:
-        guide = consult(store, log, selection, _limit_bytes(options, window))
-        return _by_queues(store, log, options, selection, window, guide, least)
+        return _by_queues(request, consult(store, request.log, selection, request.limit_bytes))
     raise GuideRefusedError("messages of all queues are wanted" if selection.keys is None else "keys of any topic")
-
-
-def _limit_bytes(options: ReadOptions, window: Ranges) -> int:
-    return _bytes(window) // WORTH if options.plan is Plan.AUTO else 1 << 62
 
 
 # -- which part of the log
@@ -172,18 +181,11 @@ def _bytes(ranges: Ranges) -> int:
 # -- by queues
 
 
-def _by_queues(
-    store: StoreRef,
-    log: LogReader,
-    options: ReadOptions,
-    selection: Selection,
-    window: Ranges,
-    guide: Guide,
-    least: int,
-) -> _Proposal:
+def _by_queues(request: _Request, guide: Guide) -> _Proposal:
     """By units where the queues describe the log, through the log where they do not."""
     if not guide.described:
         raise GuideRefusedError("the queues do not describe the log")
+    store, log, options, selection, window, least = request
     end = readable_end(log, guide.last)
     described = _meeting(_joined(_clipped(guide.described, 0, end)), window)
     rest = _without(_clipped(window, log.min_offset, end), described)
@@ -255,9 +257,10 @@ def _cut(one: WantedQueue, low: int, high: int) -> list[UnitRange]:
 # -- by the index of keys
 
 
-def _by_index(store: StoreRef, log: LogReader, options: ReadOptions, selection: Selection, window: Ranges) -> _Proposal:
+def _by_index(request: _Request) -> _Proposal:
     """By the index where it has entries, through the log in front of, between and behind its files."""
-    found = find_places(store, log, selection, window, _limit_bytes(options, window))
+    store, log, options, selection, window, _ = request
+    found = find_places(store, log, selection, window, request.limit_bytes)
     end = readable_end(log, found.last)
     window = _clipped(window, log.min_offset, end)
     rest = _without(window, found.indexed)

@@ -159,9 +159,9 @@ class _SplitReader:
                 self._note_lost(wanted[:stop])
             wanted = wanted[stop:]
 
-    def _note_lost(self, gone: Wanted) -> None:
-        for number in np.unique(gone["range"]):
-            offsets = gone["queue_offset"][gone["range"] == number]
+    def _note_lost(self, missing: Wanted) -> None:
+        for number in np.unique(missing["range"]):
+            offsets = missing["queue_offset"][missing["range"] == number]
             _lost(self._split, self._split.ranges[number], int(offsets.min()), int(offsets.max()) + 1, self._policy)
 
     def _inside(self, wanted: Wanted, entry: FileEntry) -> Wanted:
