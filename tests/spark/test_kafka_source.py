@@ -22,7 +22,7 @@ from mqstore.spark.kafka_offsets import KafkaLogs, data_directories, ending_offs
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_reading import read_split
 from mqstore.spark.kafka_splits import plan
-from mqstore.spark.stream_ends import HINT
+from mqstore.spark.option_values import HINT_LOST
 from spark.support import moment
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def test_a_segment_that_is_gone_or_compacted(data: Path, tmp_path: Path) -> None
     log.unlink()
     with pytest.raises(CorruptFileError, match="was removed") as caught:
         list(read_split(splits[0], options, ["offset"]))
-    assert caught.value.hint == HINT
+    assert caught.value.hint == HINT_LOST
     assert list(read_split(splits[0], KafkaReadOptions((str(copy),), fail_on_data_loss=False), ["offset"])) == []
     assert sum(batch.num_rows for batch in read_split(splits[1], options, ["offset"])) == 469
 

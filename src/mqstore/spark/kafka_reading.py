@@ -25,7 +25,7 @@ from mqstore.layout.kafka.txn_index import AbortedTransaction
 from mqstore.spark.kafka_columns import RowMaker
 from mqstore.spark.kafka_options import KafkaReadOptions
 from mqstore.spark.kafka_splits import KafkaSplit
-from mqstore.spark.stream_ends import HINT
+from mqstore.spark.option_values import HINT_LOST
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _is_there(segment: Segment, split: KafkaSplit, options: KafkaReadOptions) ->
         )
     if options.fail_on_data_loss:
         raise errors.CorruptFileError(
-            "data may have been lost: a segment was removed before it was read", path=segment.path(), hint=HINT
+            "data may have been lost: a segment was removed before it was read", path=segment.path(), hint=HINT_LOST
         )
     _log.warning("passing over a segment that was removed before it was read: %s", segment.path())
     return False

@@ -32,6 +32,9 @@ STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 STRATEGIES: Final = ("error", "latest")
 """What a stream does where nothing is as new as its starting timestamp."""
 
+HINT_LOST: Final = "failOnDataLoss=false reads what is left"
+"""What to do where data that should be there is not."""
+
 _MEANT: Final = {"topic": "subscribe", "topics": "subscribe", "queue": "assign", "queues": "assign"}
 """What is meant by names that are nothing like those that we have."""
 

@@ -23,10 +23,10 @@ from mqstore.layout.multi_dispatch import offset_in
 from mqstore.layout.record import Record, decode_record
 from mqstore.spark.arrays import PLACE, UNIT, Numbers, UnitRange, Wanted
 from mqstore.spark.lost_units import Gone, find_in_log, gone
+from mqstore.spark.option_values import HINT_LOST
 from mqstore.spark.options import OnCorruptRecord
 from mqstore.spark.queue_splits import QueueSplit
 from mqstore.spark.splits import SplitPolicy
-from mqstore.spark.stream_ends import HINT
 from mqstore.store.columns import allocate
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
 from mqstore.store.queue_reader import QueueReader
@@ -127,7 +127,7 @@ def _lost(split: QueueSplit, one: UnitRange, first: int, stop: int, policy: Spli
     what = f"messages {first} to {stop - 1} of queue {one.topic}/{one.queue_id} of {split.store.broker_name}"
     if policy.fail_on_data_loss:
         raise errors.CorruptFileError(
-            f"data may have been lost: {what} were removed before they were read", path=split.store.path, hint=HINT
+            f"data may have been lost: {what} were removed before they were read", path=split.store.path, hint=HINT_LOST
         )
     _log.warning("passing over %s, %d in all: they were removed before they were read", what, stop - first)
 

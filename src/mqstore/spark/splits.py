@@ -19,7 +19,7 @@ from mqstore.files.pool import FilePool
 from mqstore.layout.constants import BLANK_SIZE, MAGIC_BLANK
 from mqstore.layout.record import Damage
 from mqstore.spark.log_end import LOOK_BACK_BYTES
-from mqstore.spark.option_values import LEAST_SPLIT_BYTES, MOST_SPLITS
+from mqstore.spark.option_values import HINT_LOST, LEAST_SPLIT_BYTES, MOST_SPLITS
 from mqstore.spark.options import OnCorruptRecord, ReadOptions
 from mqstore.spark.stores import StoreRef
 from mqstore.store.log_reader import Chunk, LogDamage, LogReader
@@ -91,7 +91,7 @@ def check_files(log: LogReader, fail_on_data_loss: bool) -> None:
             problem.kind is ProblemKind.EMPTY and problem.path != log.inventory.entries[-1].path
         )
         if is_gone and fail_on_data_loss:
-            raise problem.to_error("failOnDataLoss=false reads what is left")
+            raise problem.to_error(HINT_LOST)
 
 
 def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Chunk]:

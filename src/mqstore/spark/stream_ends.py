@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from mqstore.errors import CorruptFileError
+from mqstore.spark.option_values import HINT_LOST
 
 _log = logging.getLogger(__name__)
-
-HINT: Final = "failOnDataLoss=false reads what is left"
 
 KeyT = TypeVar("KeyT")
 
@@ -27,7 +26,7 @@ def lost(what: str, expected: str, fail_on_data_loss: bool) -> None:
         CorruptFileError: under failOnDataLoss.
     """
     if fail_on_data_loss:
-        raise CorruptFileError(f"data may have been lost: {what}", expected=expected, hint=HINT)
+        raise CorruptFileError(f"data may have been lost: {what}", expected=expected, hint=HINT_LOST)
     _log.warning("going on although data may have been lost: %s; expected %s", what, expected)
 
 
