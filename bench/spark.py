@@ -43,7 +43,7 @@ import pyarrow as pa
 import mqstore
 import mqstore.spark
 from mqstore import Message
-from mqstore.spark.jobs import auditing, exporting, rebuilding
+from mqstore.spark.jobs import auditing, derived, exporting, rebuilding
 from mqstore.store.columns import SCHEMA
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -56,7 +56,7 @@ WORKER_MARK = b"pyspark/daemon.py"
 WORKER_MODULE = b"pyspark.daemon"
 RESET_PEAK = "5"  # see proc_pid_clear_refs(5)
 ALL_CORES = os.sched_getaffinity(0)
-MODULES: Any = (auditing, exporting, rebuilding)
+MODULES: Any = (auditing, derived, exporting, rebuilding)
 
 
 @dataclass

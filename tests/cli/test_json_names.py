@@ -17,7 +17,7 @@ from cli.test_commands import break_index, run
 from mqstore import Message, kafka
 from mqstore.cli.output import json_name, size_text, to_json
 from mqstore.kafka import KafkaMessage
-from mqstore.spark.jobs import auditing, counting, exporting, lagging, rebuilding
+from mqstore.spark.jobs import auditing, counting, derived, exporting, lagging, rebuilding
 from spark.support import run_here
 from store.support import open_small
 
@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run here, one after the other."""
-    for module in (auditing, counting, exporting, lagging, rebuilding):
+    for module in (auditing, counting, derived, exporting, lagging, rebuilding):
         monkeypatch.setattr(module, "run_tasks", run_here)
     monkeypatch.setattr(mqstore.spark, "session", lambda *_: _NoSession())
 

@@ -11,8 +11,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore.files import durable
-from mqstore.spark.jobs import rebuild
-from mqstore.spark.jobs import rebuilding as rebuilding_on_spark
+from mqstore.spark.jobs import derived, rebuild
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.source import VIEWS
 from mqstore.spark.splits import Split
@@ -118,7 +117,7 @@ def test_all_is_found_at_every_step_of_sparks_own(copy: Path, monkeypatch: pytes
     with mqstore.inspect(copy) as view:
         found = view.query("orders", "k-333").messages
         assert len(found) == 1
-    real, steps, put = durable.rename, list[str](), rebuilding_on_spark._note
+    real, steps, put = durable.rename, list[str](), derived._note
 
     def ask() -> None:
         assert [rows_of(copy, **options) for options in CHOICES] == before
@@ -139,9 +138,9 @@ def test_all_is_found_at_every_step_of_sparks_own(copy: Path, monkeypatch: pytes
             raise OSError("no note")
         put(*arguments)
 
-    monkeypatch.setattr(rebuilding_on_spark, "run_tasks", run_here)
+    monkeypatch.setattr(derived, "run_tasks", run_here)
     monkeypatch.setattr(durable, "rename", rename)
-    monkeypatch.setattr(rebuilding_on_spark, "_note", note)
+    monkeypatch.setattr(derived, "_note", note)
     spark: Any = None
     if fails:
         with pytest.raises(OSError, match="no note"):

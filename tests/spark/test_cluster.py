@@ -56,7 +56,7 @@ TROUBLE = """
 import functools, json, os, pathlib, time, uuid
 import mqstore.spark
 from mqstore import StoreConfig
-from mqstore.spark.jobs import loading, rebuilding
+from mqstore.spark.jobs import derived, loading, rebuilding
 
 out = pathlib.Path({out!r})
 config = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=800)
@@ -114,7 +114,7 @@ def run_troubled(spark, function, items, on_progress=None, on_result=None):
 
 mqstore.spark.jobs.load(spark, frame.repartition(3), out / "loaded", config=config)
 mqstore.spark.jobs.rebuild(spark, out / "loaded", out / "rebuilt")
-loading.run_tasks = rebuilding.run_tasks = run_troubled
+loading.run_tasks = rebuilding.run_tasks = derived.run_tasks = run_troubled
 mqstore.spark.jobs.load(spark, frame.repartition(5), out / "loaded-in-trouble", config=config)
 mqstore.spark.jobs.rebuild(spark, out / "loaded", out / "rebuilt-in-trouble")
 path = str(out / "loaded-in-trouble")

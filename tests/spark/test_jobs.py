@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark import pieces
-from mqstore.spark.jobs import audit, auditing, export, exporting, log_shares, parquet, rebuild, rebuilding
+from mqstore.spark.jobs import audit, auditing, derived, export, exporting, log_shares, parquet, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits, split_bytes_for_cores
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
@@ -29,7 +29,7 @@ NO_SPARK: Any = None
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (auditing, exporting, rebuilding):
+    for module in (auditing, derived, exporting, rebuilding):
         monkeypatch.setattr(module, "run_tasks", run_here)
 
 
@@ -467,7 +467,7 @@ def test_an_export_without_rows_is_not_another(golden: Path, tmp_path: Path) -> 
 
 
 def test_tasks_that_run_twice_at_the_same_time(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exporting, rebuilding):
+    for module in (derived, exporting, rebuilding):
         monkeypatch.setattr(module, "run_tasks", run_at_once)
     rebuild_in_order(golden / "basic" / "store", tmp_path / "in-order")
     rebuild(NO_SPARK, golden / "basic" / "store", tmp_path / "out", split_bytes=300_000)

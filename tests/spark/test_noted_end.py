@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore import Message
-from mqstore.spark.jobs import audit, auditing, log_shares, rebuild, rebuilding
+from mqstore.spark.jobs import audit, auditing, derived, log_shares, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.log_end import readable_end
 from mqstore.spark.stores import StoreRef
@@ -28,8 +28,8 @@ LOG = Path("commitlog", "0" * 20)
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding, "run_tasks", run_here)
-    monkeypatch.setattr(auditing, "run_tasks", run_here)
+    for module in (auditing, derived, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run_here)
 
 
 def fill(path: Path, *bodies: bytes) -> list[int]:
@@ -125,13 +125,13 @@ def test_damage_in_front_of_the_noted_end_is_told_once(
     raw[raw.index(b"x" * 100, 1000)] ^= 1
     (sound / LOG).write_bytes(raw)
     plans = itertools.count()
-    real = rebuilding._build
+    real = derived.build_aside
 
     def build(*arguments: Any) -> Any:
         next(plans)
         return real(*arguments)
 
-    monkeypatch.setattr(rebuilding, "_build", build)
+    monkeypatch.setattr(derived, "build_aside", build)
     with pytest.raises(mqstore.CorruptRecordError, match="BODY_CRC"):
         rebuild(NO_SPARK, sound, tmp_path / "new")
     assert next(plans) == 1

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="needs the extra 'spark'")
 
 import mqstore
 from mqstore import Message, StoreConfig
-from mqstore.spark.jobs import rebuild, rebuilding
+from mqstore.spark.jobs import derived, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits
 from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, SplitUnits, Work, build_units
 from mqstore.spark.stores import StoreRef
@@ -31,7 +31,8 @@ NO_SPARK: Any = None
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding, "run_tasks", run_here)
+    for module in (derived, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run_here)
 
 
 @pytest.fixture
@@ -91,9 +92,7 @@ def test_an_irregular_log_that_fails_keeps_its_queues(store: Path, monkeypatch: 
         assert not (store / "consumequeue").exists()
         raise mqstore.DiskFullError("no space left")
 
-    monkeypatch.setattr(
-        rebuilding.queue_files.JoinedRanges, "take", lambda joined, _: vars(joined).update(irregular=True)
-    )
+    monkeypatch.setattr(derived.queue_files.JoinedRanges, "take", lambda joined, _: vars(joined).update(irregular=True))
     monkeypatch.setattr("mqstore.store.rebuild.put_in_order", fail)
     with pytest.raises(mqstore.DiskFullError):
         rebuild(NO_SPARK, store, in_place=True)
@@ -119,12 +118,12 @@ def test_a_store_that_runs_is_refused_and_cannot_be_opened_meanwhile(
         return run_here(*arguments)
 
     before = files_below(store / "consumequeue")
-    monkeypatch.setattr(rebuilding, "run_tasks", run_while_others_try)
+    monkeypatch.setattr(derived, "run_tasks", run_while_others_try)
     rebuild(NO_SPARK, store, in_place=True)
     assert seen == [before] * 2
 
 
-@pytest.mark.parametrize("step", ["do_part", "build_file", "_put", "_note"])
+@pytest.mark.parametrize("step", ["do_part", "build_file", "move_in", "_note"])
 def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def fail(*arguments: Any) -> None:
         raise mqstore.DiskFullError("no space left")
@@ -136,14 +135,14 @@ def test_a_failure_in_place_leaves_what_was_there(store: Path, monkeypatch: pyte
         return results
 
     before = files_below(store)
-    monkeypatch.setattr(rebuilding, "run_tasks", run)
-    if step.startswith("_"):
-        monkeypatch.setattr(rebuilding, step, fail)
+    monkeypatch.setattr(derived, "run_tasks", run)
+    if step in ("move_in", "_note"):
+        monkeypatch.setattr(rebuilding if step == "move_in" else derived, step, fail)
     with pytest.raises(mqstore.DiskFullError):
         rebuild(NO_SPARK, store, in_place=True)
     after = files_below(store)
-    derived = {name for name in after if name.startswith(("consumequeue", "index"))}
-    assert {name: after[name] for name in derived} == {
+    made = {name for name in after if name.startswith(("consumequeue", "index"))}
+    assert {name: after[name] for name in made} == {
         name: data for name, data in before.items() if name.startswith(("consumequeue", "index"))
     }
     assert not list(store.glob("*rebuild*"))
@@ -231,7 +230,7 @@ def test_a_failure_takes_the_note_of_new_queues_back_with_them(
     note = (store / "mqstore-dispatch.json").read_bytes()
     zero_units(store)
     broken = files_below(store / "consumequeue")
-    monkeypatch.setattr(rebuilding, "_note", fail)
+    monkeypatch.setattr(derived, "_note", fail)
     monkeypatch.setattr("mqstore.store.rebuild.put_in_order", fail)
     with pytest.raises(mqstore.DiskFullError):
         rebuild(NO_SPARK, store, in_place=True) if by == "spark" else rebuild_in_order(store, None, in_place=True)
@@ -323,7 +322,7 @@ def test_keys_that_are_lost_on_their_way_fill_no_index_file(store: Path, monkeyp
         return results
 
     before = files_below(store)
-    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    monkeypatch.setattr(derived, "run_tasks", run)
     with pytest.raises(mqstore.StoreIOError, match="lost on their way"):
         rebuild(NO_SPARK, store, in_place=True, split_bytes=100_000)
     assert files_below(store) == before
@@ -410,7 +409,7 @@ def test_a_topic_with_a_name_of_light_queues_switches_nothing_on(
         assert found == expected, (enabled, lmq)
 
 
-@pytest.mark.parametrize("fails", ["_build_index", "_put", "put_in_order"])
+@pytest.mark.parametrize("fails", ["_build_index", "move_in", "put_in_order"])
 def test_settings_given_for_a_rebuild_that_fails_are_not_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -435,7 +434,7 @@ def test_settings_given_for_a_rebuild_that_fails_are_not_noted(
             rebuild_in_order(tmp_path / "s", None, in_place=True, config=config)
         monkeypatch.setattr(Engine, "_open_files", open_files)
     else:
-        monkeypatch.setattr(rebuilding, fails, fail)
+        monkeypatch.setattr(derived if fails == "_build_index" else rebuilding, fails, fail)
         with pytest.raises(mqstore.DiskFullError):
             rebuild(NO_SPARK, tmp_path / "s", in_place=True, config=config)
     assert files_below(tmp_path / "s") == before
@@ -468,7 +467,7 @@ def test_ranges_are_joined_and_not_kept_by_split() -> None:
 
 def test_tasks_that_run_twice_at_once_in_place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(store, tmp_path / "in-order")
-    monkeypatch.setattr(rebuilding, "run_tasks", run_at_once)
+    monkeypatch.setattr(derived, "run_tasks", run_at_once)
     rebuild(NO_SPARK, store, in_place=True, split_bytes=300_000)
     rebuild_in_order(tmp_path / "in-order", None, in_place=True)
     assert files_below(store) == files_below(tmp_path / "in-order")

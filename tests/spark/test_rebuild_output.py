@@ -17,7 +17,7 @@ import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.files import copying
 from mqstore.layout.delay import DEFAULT_DELAY_LEVELS
-from mqstore.spark.jobs import rebuild, rebuilding
+from mqstore.spark.jobs import derived, rebuild, rebuilding
 from mqstore.spark.jobs.key_files import KeyRange, read_keys
 from mqstore.spark.jobs.log_copies import CopiedSplit, FileCopy, LogCopy, copy_whole
 from mqstore.spark.jobs.log_shares import plan_splits
@@ -34,7 +34,8 @@ NO_SPARK: Any = None
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding, "run_tasks", run_here)
+    for module in (derived, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run_here)
 
 
 # -- index files
@@ -170,7 +171,8 @@ def log_of_files(tmp_path: Path) -> Path:
 def test_the_log_is_copied_by_the_tasks_that_go_through_it(
     log_of_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, split_bytes: int
 ) -> None:
-    monkeypatch.setattr(rebuilding, "run_tasks", run)
+    for module in (derived, rebuilding):
+        monkeypatch.setattr(module, "run_tasks", run)
     mqstore.rebuild(log_of_files, tmp_path / "in-order")
     rebuild(NO_SPARK, log_of_files, tmp_path / "out", split_bytes=split_bytes)
     assert files_below(tmp_path / "out") == files_below(tmp_path / "in-order")

@@ -37,7 +37,7 @@ from mqstore.kafka.config import KafkaConfig
 from mqstore.kafka.view import KafkaView
 from mqstore.layout.constants import BLANK_SIZE
 from mqstore.layout.kafka.names import partition_directory_name
-from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
+from mqstore.spark.jobs.derived import TargetStore, build_derived
 from mqstore.spark.tasks import Progress, run_tasks
 from mqstore.store.message import QueueInfo
 from mqstore.store.paths import StorePaths

@@ -29,8 +29,8 @@ from mqstore.layout.delay import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from mqstore.layout.queue_unit import QueueKey
 from mqstore.layout.record import encode_blank
 from mqstore.spark.jobs.clock import Clock
+from mqstore.spark.jobs.derived import TargetStore, build_derived
 from mqstore.spark.jobs.load_input import BODY_BYTES, in_order, store_time_of
-from mqstore.spark.jobs.rebuilding import TargetStore, build_derived
 from mqstore.spark.message_rows import message_of
 from mqstore.spark.tasks import Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
