@@ -18,7 +18,7 @@ import mqstore
 from mqstore import Message, StoreConfig
 from mqstore.spark.jobs import derived, rebuild, rebuilding
 from mqstore.spark.jobs.log_shares import plan_splits
-from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, SplitUnits, Work, build_units
+from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueWork, SplitUnits, build_units
 from mqstore.spark.stores import StoreRef
 from mqstore.store.check import check_store
 from mqstore.store.engine import Engine
@@ -308,7 +308,7 @@ def test_an_attempt_that_comes_late_makes_nothing(store: Path, tmp_path: Path) -
     split, *_ = plan_splits(StoreRef(str(store), ""), 1 << 30)
     for keys in (None, tmp_path / "gone"):
         with pytest.raises(mqstore.StoreIOError, match="over"):
-            build_units(Work(tmp_path / "gone" / "built", 6_000_000, Kinds("1s", OFF), keys), split)
+            build_units(QueueWork(tmp_path / "gone" / "built", 6_000_000, Kinds("1s", OFF), keys), split)
     assert not (tmp_path / "gone").exists()
 
 

@@ -125,7 +125,7 @@ def _sum(keys: Any) -> int:
 # -- queues
 
 
-class QueuesWork(NamedTuple):
+class QueuesPart(NamedTuple):
     """Queues, each with where the log says that it ends, None where the log has no message of it."""
 
     root: str
@@ -133,14 +133,14 @@ class QueuesWork(NamedTuple):
     queues: Sequence[tuple[str, int, int | None]]
 
 
-def queues_are_odd(work: QueuesWork) -> bool:
+def queues_are_odd(part: QueuesPart) -> bool:
     """Runs in a task: whether a queue's files are not as they should be, or hold units behind the queue's end."""
-    paths = StorePaths(Path(work.root))
+    paths = StorePaths(Path(part.root))
     pool = FilePool()
     try:
-        for topic, queue_id, end in work.queues:
+        for topic, queue_id, end in part.queues:
             reader = QueueReader(topic, queue_id, paths.queue(topic, queue_id), pool)
-            behind = reader.unit(reader.find_end(work.log_begin) if end is None else end)
+            behind = reader.unit(reader.find_end(part.log_begin) if end is None else end)
             if reader.inventory.problems or (behind is not None and behind.is_written):
                 return True
     finally:
@@ -151,7 +151,7 @@ def queues_are_odd(work: QueuesWork) -> bool:
 # -- index
 
 
-class IndexWork(NamedTuple):
+class IndexPart(NamedTuple):
     """An index file, and the physical offsets of the index's first entry and of the log's begin."""
 
     path: Path
@@ -177,23 +177,23 @@ class IndexAudit(NamedTuple):
     odd: bool
 
 
-def audit_index_file(work: IndexWork) -> IndexAudit:
+def audit_index_file(part: IndexPart) -> IndexAudit:
     """Runs in a task: whether the file's chains are whole; and the sum of its entries."""
     total, hashes, offsets = 0, list[int](), list[int]()
     right = None
     pool = FilePool()
     try:
-        file = IndexFileReader(work.path, pool, work.geometry)
+        file = IndexFileReader(part.path, pool, part.geometry)
         header = file.header
         for data in file.entry_bytes(header.index_count):
             entries = np.frombuffer(data, ENTRY)
             places = entries["physicalOffset"]
-            total += _sum(entries[(places != work.index_begin) & (places >= work.log_begin)])
-            hashes += entries["keyHash"][places == work.index_begin].tolist()
+            total += _sum(entries[(places != part.index_begin) & (places >= part.log_begin)])
+            hashes += entries["keyHash"][places == part.index_begin].tolist()
             offsets = [*offsets[:1], *places[[0, -1]].tolist()]
             if right is None or not right.bad:
-                right = kernels.index_slots(data, work.geometry.hash_slots, LONG_MAX, right)
-        right = right or kernels.index_slots(b"", work.geometry.hash_slots, LONG_MAX)
+                right = kernels.index_slots(data, part.geometry.hash_slots, LONG_MAX, right)
+        right = right or kernels.index_slots(b"", part.geometry.hash_slots, LONG_MAX)
         odd = bool(right.bad) or slots_misfit(header, right.used) is not None or file.slots() != right.slots
     finally:
         pool.close()
@@ -203,7 +203,7 @@ def audit_index_file(work: IndexWork) -> IndexAudit:
 
 # -- all of them
 
-Part = IndexWork | Split
+Part = IndexPart | Split
 
 
 def audit_part(work: SplitWork, part: Part) -> IndexAudit | SplitAudit:

@@ -21,8 +21,8 @@ from mqstore.layout.delay import parse_delay_levels
 from mqstore.layout.index import index_keys, key_hash
 from mqstore.spark.jobs.audit_parts import (
     IndexAudit,
-    IndexWork,
-    QueuesWork,
+    IndexPart,
+    QueuesPart,
     SplitAudit,
     SplitWork,
     audit_part,
@@ -170,7 +170,7 @@ def _scan(
 ) -> _Scan:
     files = _index_files(view)
     begin = files[0].entry(1).physical_offset if files and files[0].header.index_count > 1 else -1
-    indexes = [IndexWork(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
+    indexes = [IndexPart(file.path, file.geometry, begin, view.min_physical_offset) for file in files]
     splits = []
     if not _overlap(view):
         store = StoreRef(str(view.path), "")
@@ -261,13 +261,13 @@ def _index_is_odd(view: StoreView, begin: int, audits: list[SplitAudit], index: 
 def _queues(spark: SparkSession, view: StoreView, ranges: QueueRanges) -> list[bool]:
     """Whether queues are odd, by some of them."""
     listed = [(*key, ranges[key][1] if key in ranges else None) for key in view.paths.list_queues()]
-    works = [
-        QueuesWork(str(view.path), view.min_physical_offset, listed[first : first + _QUEUES_PER_TASK])
+    parts = [
+        QueuesPart(str(view.path), view.min_physical_offset, listed[first : first + _QUEUES_PER_TASK])
         for first in range(0, len(listed), _QUEUES_PER_TASK)
     ]
-    if len(works) <= 1:  # done sooner than handed to a task
-        return [queues_are_odd(work) for work in works]
-    return run_tasks(spark, queues_are_odd, works)
+    if len(parts) <= 1:  # done sooner than handed to a task
+        return [queues_are_odd(part) for part in parts]
+    return run_tasks(spark, queues_are_odd, parts)
 
 
 def _name(spark: SparkSession, delay_levels: str, path: Path) -> tuple[list[Finding], CheckSummary]:

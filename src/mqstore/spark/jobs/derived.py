@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Plan = Callable[[StoreRef], list[Split]]
+Sharing = Callable[[StoreRef], list[Split]]
 """How a log is shared out among tasks."""
 
 
@@ -103,13 +103,13 @@ class Built(NamedTuple):
 def build_derived(
     spark: SparkSession,
     target: TargetStore,
-    plan: Plan | None = None,
+    sharing: Sharing | None = None,
     on_progress: Progress | None = None,
     log: LogCopy | None = None,
 ) -> Built:
     """Build queues and index of a store that has its log alone, or gets it by that; and close it as a broker would."""
-    plan = plan or functools.partial(plan_splits, cores=cores(spark))
-    built = build_aside(spark, target, plan, on_progress, log)
+    sharing = sharing or functools.partial(plan_splits, cores=cores(spark))
+    built = build_aside(spark, target, sharing, on_progress, log)
     move_in(target, built)
     return built.and_left_out(put_in_order(target.paths.root, target.config))
 
@@ -117,20 +117,20 @@ def build_derived(
 def build_aside(
     spark: SparkSession,
     target: TargetStore,
-    plan: Plan,
+    sharing: Sharing,
     on_progress: Progress | None,
     log: LogCopy | None = None,
 ) -> Built:
     """Build queues and index in the scratch directory."""
     config = target.config
     log = log or LogCopy(target.store)
-    splits = plan(log.store)
+    splits = sharing(log.store)
     paths = StorePaths(target.scratch / "built")
     durable.make_directories(paths.root)
     keys = target.scratch if config.message_index_enable else None
     multi = MultiDispatch(bool(config.enable_multi_dispatch), bool(config.enable_lmq))
     levels = config.message_delay_level or DEFAULT_DELAY_LEVELS
-    work = queue_files.Work(paths.root, target.sizes.consume_queue, queue_files.Kinds(levels, multi), keys)
+    work = queue_files.QueueWork(paths.root, target.sizes.consume_queue, queue_files.Kinds(levels, multi), keys)
     joined = queue_files.JoinedRanges()
     build = functools.partial(queue_files.build_units, work)
     do = functools.partial(do_part, build, target.scratch)
@@ -170,7 +170,7 @@ def _build_index(spark: SparkSession, target: TargetStore, paths: StorePaths, fo
     if not plans:
         return []
     durable.make_directories(paths.index)
-    work = index_files.Work(paths.index, target.scratch, target.sizes.index)
+    work = index_files.IndexWork(paths.index, target.scratch, target.sizes.index)
     return index_files.name_files(work, run_tasks(spark, functools.partial(index_files.build_file, work), plans))
 
 

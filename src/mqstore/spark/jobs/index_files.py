@@ -29,7 +29,7 @@ from mqstore.store.log_reader import LogReader
 _LOOK_BYTES: Final = 1 << 16
 
 
-class Work(NamedTuple):
+class IndexWork(NamedTuple):
     """Where the index goes, where attempts write, which may come too late, and the shape of the files."""
 
     directory: Path
@@ -115,7 +115,7 @@ def _next_begin_ms(log: LogReader, last: Key, following: Key | None, log_end: in
     return None
 
 
-def build_file(work: Work, plan: FilePlan) -> BuiltFile:
+def build_file(work: IndexWork, plan: FilePlan) -> BuiltFile:
     """Runs in a task: build one index file.
 
     It is written, not mapped: the system would clear each page of a map first. Only header and slots stay in memory.
@@ -161,7 +161,7 @@ def _check(plan: FilePlan, keys: bytes, offset: int) -> int:
     return int(offsets[-1])
 
 
-def name_files(work: Work, built: Sequence[BuiltFile]) -> list[str]:
+def name_files(work: IndexWork, built: Sequence[BuiltFile]) -> list[str]:
     """Give the files their names, which follow from the times they begin with and from each other."""
     names: list[str] = []
     for one in built:

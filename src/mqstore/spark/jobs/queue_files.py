@@ -37,7 +37,7 @@ class Kinds(NamedTuple):
     multi: MultiDispatch
 
 
-class Work(NamedTuple):
+class QueueWork(NamedTuple):
     """What tasks are told of the store whose queues they make.
 
     Attributes:
@@ -127,7 +127,7 @@ def runs_of(
         log.close()
 
 
-def build_units(work: Work, split: Split) -> SplitUnits:
+def build_units(work: QueueWork, split: Split) -> SplitUnits:
     """Runs in a task: write the units of a split to the queue files, and put its keys aside; what it holds."""
     found = SplitUnits()
     pool = FilePool(writable=True)

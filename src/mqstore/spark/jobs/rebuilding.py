@@ -17,7 +17,7 @@ from mqstore.files.lock import is_locked
 from mqstore.files.stage import Stage
 from mqstore.files.whole import mode_of
 from mqstore.spark.jobs.clock import Clock
-from mqstore.spark.jobs.derived import Built, Plan, TargetStore, build_aside, build_derived, move_in
+from mqstore.spark.jobs.derived import Built, Sharing, TargetStore, build_aside, build_derived, move_in
 from mqstore.spark.jobs.log_copies import FileCopy, LogCopy, copy_whole
 from mqstore.spark.jobs.log_shares import check_split_bytes, plan_splits
 from mqstore.spark.splits import Split, with_hint
@@ -111,35 +111,35 @@ def rebuild(
     old = one_store(source)
     target = old.root if output is None else check_store_path(output).absolute()
 
-    def build(plan: Plan) -> Built:
+    def build(sharing: Sharing) -> Built:
         if output is None:
-            return _rebuild_in_place(spark, old, config, plan, on_progress)
-        return _rebuild_copy(spark, old, target, config, plan, on_progress, clock)
+            return _rebuild_in_place(spark, old, config, sharing, on_progress)
+        return _rebuild_copy(spark, old, target, config, sharing, on_progress, clock)
 
-    plan = functools.partial(plan_splits, split_bytes=split_bytes, cores=cores(spark))
+    sharing = functools.partial(plan_splits, split_bytes=split_bytes, cores=cores(spark))
     try:
-        built = _build_trusting(build, plan, StoreRef(str(old.root), ""))
+        built = _build_trusting(build, sharing, StoreRef(str(old.root), ""))
     except errors.CorruptRecordError as error:
         raise with_hint(error, errors.HINT_SALVAGE) from None
     clock.note("build")
     return _result(target, built, clock)
 
 
-def _build_trusting(build: Callable[[Plan], Built], plan: Callable[..., list[Split]], store: StoreRef) -> Built:
+def _build_trusting(build: Callable[[Sharing], Built], sharing: Callable[..., list[Split]], store: StoreRef) -> Built:
     """Build what the log holds up to where the store's note leads; once more without it if that was no longer its end.
 
     So it is when a broker has cut the log off in front of that since, and what lay there is still in the file.
     """
-    trusting = functools.partial(plan, trust_note=True)
+    trusting = functools.partial(sharing, trust_note=True)
     try:
         return build(trusting)
     except errors.CorruptRecordError:
-        if _is_same_plan(trusting, plan, store):
+        if _share_alike(trusting, sharing, store):
             raise
-    return build(plan)
+    return build(sharing)
 
 
-def _is_same_plan(one: Plan, other: Plan, store: StoreRef) -> bool:
+def _share_alike(one: Sharing, other: Sharing, store: StoreRef) -> bool:
     try:
         return one(store) == other(store)
     except errors.MqstoreError:  # of a log that lies where only the config says
@@ -147,7 +147,7 @@ def _is_same_plan(one: Plan, other: Plan, store: StoreRef) -> bool:
 
 
 def _rebuild_in_place(
-    spark: SparkSession, store: StorePaths, config: StoreConfig, plan: Plan, on_progress: Progress | None
+    spark: SparkSession, store: StorePaths, config: StoreConfig, sharing: Sharing, on_progress: Progress | None
 ) -> Built:
     """The same in a store that has queues and index, which stay until the new ones are complete."""
     places = given_places(store.root, config.store_path_commit_log, config.read_only_commit_log_store_paths)
@@ -167,7 +167,7 @@ def _rebuild_in_place(
                     save_places(store.root, places)  # tasks know the store by its path alone
                 target = TargetStore.of(store, scratch, config)
                 durable.make_directories(scratch)
-                built = build_aside(spark, target, plan, on_progress)
+                built = build_aside(spark, target, sharing, on_progress)
                 _replace(target, built)
             if built.ranges is None:
                 _drop_scratch(store)  # else it goes with the old ones, side by side
@@ -205,7 +205,7 @@ def _rebuild_copy(
     source: StorePaths,
     target: Path,
     config: StoreConfig,
-    plan: Plan,
+    sharing: Sharing,
     on_progress: Progress | None,
     clock: Clock,
 ) -> Built:
@@ -220,7 +220,7 @@ def _rebuild_copy(
             log.end()
             log = LogCopy(new.store)
         clock.note("copy")
-        built = build_derived(spark, new, plan, on_progress, log)
+        built = build_derived(spark, new, sharing, on_progress, log)
         stage.put_in_place()
     return built
 
