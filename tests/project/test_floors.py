@@ -90,6 +90,13 @@ def test_a_job_brings_no_other_into_sparks_workers(job: str) -> None:
     assert [name for name in loaded if name.startswith(("mqstore.kafka", "mqstore.convert", "pyspark"))] == []
 
 
+def test_no_job_of_spark_knows_of_another() -> None:
+    homes = {f"mqstore.spark.jobs.{module}" for module in importlib.import_module("mqstore.spark.jobs")._MODULES}
+    used = {name: {imported for _, imported in imports(name, MODULES[name])} for name in homes}
+    found = [(name, other) for name in homes for other in used[name] if re.match("|".join(homes - {name}), other)]
+    assert found == []
+
+
 def test_every_job_is_found_where_it_is_said_to_be() -> None:
     jobs = importlib.import_module("mqstore.spark.jobs")
     for name in jobs.__all__:

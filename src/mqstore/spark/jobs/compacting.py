@@ -35,8 +35,8 @@ from mqstore.spark.jobs.export_notes import (
     table_formats,
     unfinished_plans,
 )
-from mqstore.spark.jobs.exporting import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.jobs.merging import Merge, Merged, merge_files
+from mqstore.spark.jobs.outputs import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.tasks import Progress, run_tasks
 from mqstore.store.arguments import check_path, check_whole
 

@@ -21,6 +21,7 @@ from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.installed import require_pyspark
 from mqstore.spark.jobs import export_notes, lake, outputs
 from mqstore.spark.jobs.clock import Clock
+from mqstore.spark.jobs.outputs import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.named import check_names
 from mqstore.spark.option_values import check_job_id, chosen, listed
 from mqstore.spark.options import ReadOptions, Source
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
-DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
 _LEFT_OUT: Final = ("topic", "propertiesString")
 PARTITIONS: Final = ("topic", "date")
 """What an output can be divided by, in this order."""

@@ -15,6 +15,8 @@ from mqstore.files.remote import RemotePath
 from mqstore.spark.stores import StoreRef, check_outside
 from mqstore.store.arguments import check_path
 
+DEFAULT_TARGET_FILE_BYTES: Final = 128 << 20
+
 _ATTEMPTS: Final = 10
 
 
