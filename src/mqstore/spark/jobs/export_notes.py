@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,25 @@ def plans(output: Path) -> list[Path]:
     state = output / STATE_DIRECTORY
     found = [state / name / PLAN_NAME for name in outputs.names(state) if name.endswith(".partial")]
     return [plan for plan in found if mode_of(plan)]
+
+
+def unfinished_job(output: Path, asked: Mapping[str, Any]) -> str | None:
+    """Name of the export to ``output`` that was broken off, be it at its very end, if the same was asked for.
+
+    Raises:
+        UsageError: it was asked for something else. Some of its files may be in their places.
+    """
+    for plan in plans(output):
+        noted = read_note(plan, lambda content: dict(content["job"]), give_up_hint(plan, output))
+        if {name: noted.get(name) for name in asked} == asked:
+            return str(noted["job_id"])
+    for plan in unfinished_plans(output):
+        raise errors.UsageError(
+            "the output holds an export with other arguments that was broken off",
+            path=plan.parent,
+            hint=give_up_hint(plan, output),
+        )
+    return None
 
 
 def remove_leftovers(output: Path) -> None:

@@ -256,10 +256,10 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
 
     Without a name, a job that was broken off goes on, also when the stores have grown since.
     """
-    unfinished = _unfinished(job) if job_id is None else None
+    output = as_path(job.output)
+    unfinished = export_notes.unfinished_job(output, job.asked) if job_id is None else None
     made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
     name = job_id if job_id is not None else unfinished or made
-    output = as_path(job.output)
     if job_id is None and (others := export_notes.other_jobs(output, name)):
         raise errors.UsageError(
             "the output holds another export, whose messages would be there twice",
@@ -268,28 +268,6 @@ def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
             hint="give a new directory; or a job_id of its own, to add messages that are not there yet",
         )
     return dataclasses.replace(job, job_id=name)
-
-
-def _unfinished(job: _Job) -> str | None:
-    """Name of the export to the same directory that was broken off, be it at its very end, if the same was asked for.
-
-    Raises:
-        UsageError: it was asked for something else. Some of its files may be in their places.
-    """
-    output = as_path(job.output)
-    for plan in export_notes.plans(output):
-        noted = export_notes.read_note(
-            plan, lambda content: dict(content["job"]), export_notes.give_up_hint(plan, output)
-        )
-        if {name: noted.get(name) for name in job.asked} == job.asked:
-            return str(noted["job_id"])
-    for plan in export_notes.unfinished_plans(output):
-        raise errors.UsageError(
-            "the output holds an export with other arguments that was broken off",
-            path=plan.parent,
-            hint=export_notes.give_up_hint(plan, output),
-        )
-    return None
 
 
 def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
