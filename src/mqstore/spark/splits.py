@@ -94,8 +94,8 @@ def check_files(log: LogReader, fail_on_data_loss: bool) -> None:
             raise problem.to_error(HINT_LOST)
 
 
-def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Chunk]:
-    """The records of ``split`` as columns, in log order.
+def read_split(log: LogReader, split: Split, policy: SplitPolicy, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """The records of ``split`` as columns, in log order, read ``chunk_bytes`` at a time.
 
     Raises:
         CorruptRecordError: damage, unless the policy says otherwise; or what starts in the next split cannot be told.
@@ -127,7 +127,7 @@ def read_split(log: LogReader, split: Split, policy: SplitPolicy) -> Iterator[Ch
 
     last_end = first_record(log, entry, split.begin, policy)
     for chunk in log.scan(
-        last_end, split.end, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=CHUNK_BYTES
+        last_end, split.end, on_damage=on_damage, check_crc=policy.check_crc, chunk_bytes=chunk_bytes
     ):
         last_end = chunk.end_offset
         yield chunk

@@ -27,6 +27,8 @@ from mqstore.store.paths import StorePaths
 from mqstore.store.queue_table import QueueTable
 
 _STRICT: Final = SplitPolicy(hint_gone="another program removes files of the log, or cuts them: try again")
+# What is read is gone through at once and dropped: this much stays near its core, and memory is what cores share.
+_CHUNK_BYTES: Final = 2 << 20
 QueueRanges = dict[QueueKey, tuple[int, int]]
 
 
@@ -114,7 +116,7 @@ def runs_of(
     delay_ms = delay_array(parse_delay_levels(kinds.delay_levels))
     log = open_log(split.store)
     try:
-        for chunk in read_split(log, split, policy):
+        for chunk in read_split(log, split, policy, _CHUNK_BYTES):
             found.note_chunk(chunk)
             if on_chunk is not None:
                 on_chunk(chunk)
