@@ -6,6 +6,7 @@ import itertools
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import mqstore
 from cli.test_commands import run
-from mqstore import CorruptFileError, CorruptRecordError, Message, StoreLockedError, StoreView
+from mqstore import CorruptFileError, CorruptRecordError, Message, StoreIOError, StoreLockedError, StoreView
 from mqstore.files import copying, durable
 from mqstore.store import overlooked, queue_states
 from mqstore.store import rebuild as rebuilding
@@ -24,6 +25,7 @@ from mqstore.store.paths import StorePaths
 from mqstore.store.queue_reader import QueueReader
 from mqstore.store.queue_states import is_rebuilt, state_for_index, state_for_queues, state_of
 from mqstore.store.rebuild import rebuild
+from mqstore.store.recovery import LogEnd, Recovery
 from store.support import SMALL, findings, log_file, open_small, overwrite
 
 COUNT = 60
@@ -395,3 +397,47 @@ def test_notes_of_conditions_are_read_from_where_their_queues_lie(
     monkeypatch.setattr(rebuilding, "put_in_order", put_in_order)
     rebuild(store, None, in_place=True)
     assert seen == [True]
+
+
+def lay_aside(store: Path) -> Path:
+    """What a rebuild leaves that is killed when the new queues are complete, before the old ones have gone."""
+    aside = StorePaths(store).aside.consume_queue
+    shutil.copytree(store / "consumequeue", aside)
+    return aside
+
+
+def test_what_waits_for_its_removal_alone_goes_while_the_store_is_opened(
+    store: Path, view: StoreView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, aside, gone = everything(view), lay_aside(store), threading.Event()
+    real_remove, real_run = copying.remove_tree, Recovery.run
+
+    def remove(path: Path) -> None:
+        real_remove(path)
+        gone.set()
+
+    def run_when_gone(self: Recovery) -> LogEnd:
+        assert gone.wait(60)
+        return real_run(self)
+
+    monkeypatch.setattr(copying, "remove_tree", remove)
+    monkeypatch.setattr(Recovery, "run", run_when_gone)
+    open_small(store).close()
+    assert not aside.exists()
+    assert everything(view) == before
+    assert findings(store) == []
+
+
+def test_what_may_still_be_needed_stays_when_opening_fails(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_off(store)
+    paths = StorePaths(store).aside
+    there = sorted(path for path in paths.consume_queue.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "run", lambda _self: (_ for _ in ()).throw(StoreIOError("the device has failed")))
+        with pytest.raises(StoreIOError, match="device"):
+            open_small(store)
+    assert sorted(path for path in paths.consume_queue.rglob("*")) == there != []
+    assert paths.dispatch_checkpoint.exists()
+    open_small(store).close()
+    assert not paths.consume_queue.exists()
+    assert findings(store) == []

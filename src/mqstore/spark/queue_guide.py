@@ -14,7 +14,9 @@ to be described by the queues, or read from end to end.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -33,6 +35,7 @@ from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 
 _MOST_WANTED: Final = 20_000_000
+_QUEUES_AT_A_TIME: Final = 2
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 QUEUE_COST_BYTES: Final = 32 << 10
@@ -128,7 +131,7 @@ def _check_worth(cost_bytes: int, limit_bytes: int) -> None:
 
 
 class _Tally:
-    """Adds up what the units of all queues claim of each log file."""
+    """Adds up what the units of all queues claim of each log file; of several queues at once, as sums have no order."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -140,31 +143,39 @@ class _Tally:
         self._sums: Numbers = np.zeros(count, np.uint64)
         self._ends: Numbers = np.zeros(count, np.int64)
         self._last: tuple[int, int] = (-1, 0)
+        self._guard = threading.Lock()
 
     def run(self, queues: list[_QueueFiles]) -> Guide:
         """The verdict."""
         guide = Guide(queues=len(queues))
-        for one in queues:
-            kept: list[tuple[Numbers, Numbers]] = []
-            for first, _, data in one.reader.stretches(one.begin, one.end):
-                units = np.frombuffer(data, UNIT)
-                begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
-                # What a missing file would claim is missing from the sums, and so is what leads to others' messages.
-                if not self._are_of(one.reader, first, begins, sizes):
-                    if one.wanted:
-                        what = "leads to messages of others" if data else "is missing"
-                        raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} {what}")
-                    continue
-                self._add(begins, sizes)
-                if one.wanted:
-                    kept.append((begins, sizes))
-                guide.unit_bytes += len(data)
-            if kept:
-                guide.wanted.append(_wanted(one, kept))
+        with ThreadPoolExecutor(_QUEUES_AT_A_TIME) as threads:
+            for one, (unit_bytes, kept) in zip(queues, threads.map(self._go_through, queues), strict=True):
+                guide.unit_bytes += unit_bytes
+                if kept:
+                    guide.wanted.append(_wanted(one, kept))
         guide.described = list(self._described())
         if guide.described and self._last[0] < guide.described[-1][1]:
             guide.last = self._log.record_at(*self._last)
         return guide
+
+    def _go_through(self, one: _QueueFiles) -> tuple[int, list[tuple[Numbers, Numbers]]]:
+        """Add the units of a queue: how many bytes they take, and places and sizes if they are wanted."""
+        unit_bytes = 0
+        kept: list[tuple[Numbers, Numbers]] = []
+        for first, _, data in one.reader.stretches(one.begin, one.end):
+            units = np.frombuffer(data, UNIT)
+            begins, sizes = (units[name].astype(np.int64) for name in ("physicalOffset", "storeSize"))
+            # What a missing file would claim is missing from the sums, and so is what leads to others' messages.
+            if not self._are_of(one.reader, first, begins, sizes):
+                if one.wanted:
+                    what = "leads to messages of others" if data else "is missing"
+                    raise GuideRefusedError(f"a file of queue {one.reader.topic}/{one.reader.queue_id} {what}")
+                continue
+            self._add(begins, sizes)
+            if one.wanted:
+                kept.append((begins, sizes))
+            unit_bytes += len(data)
+        return unit_bytes, kept
 
     def _are_of(self, queue: QueueReader, first: int, begins: Numbers, sizes: Numbers) -> bool:
         """Whether units from queue offset ``first`` on lead to the queue's messages, as far as three of these tell."""
@@ -196,9 +207,12 @@ class _Tally:
         ends = begins + sizes
         claims = _scattered(ends)
         claims -= _scattered(begins)
-        self._sums[low + led_to] += np.add.reduceat(claims, borders[led_to])
-        self._ends[low + led_to] = np.maximum(self._ends[low + led_to], np.maximum.reduceat(ends, borders[led_to]))
-        self._last = max(self._last, (int(begins[-1]), int(sizes[-1])))
+        files, firsts = low + led_to, borders[led_to]
+        sums, last_ends = np.add.reduceat(claims, firsts), np.maximum.reduceat(ends, firsts)
+        with self._guard:
+            self._sums[files] += sums
+            self._ends[files] = np.maximum(self._ends[files], last_ends)
+            self._last = max(self._last, (int(begins[-1]), int(sizes[-1])))
 
     def _described(self) -> Iterator[tuple[int, int]]:
         proved = self._sums == _scattered(self._ends) - _scattered(self._starts)

@@ -10,7 +10,10 @@ or is back already: so readers know which is which (``queue_states``). A directo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 from mqstore.files import copying, durable
 from mqstore.files.whole import mode_of
@@ -74,7 +77,28 @@ def call_complete(paths: StorePaths) -> None:
 def drop_aside(paths: StorePaths) -> None:
     """Remove what lies aside, and what tasks have left: queues and index are complete, and noted to be."""
     call_complete(paths)
-    trees = *(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch
-    if left := [tree for tree in trees if mode_of(tree)]:
+    if left := _left(paths):
         with ThreadPoolExecutor(len(left)) as pool:  # the system lets go of a large file one page after the other
             list(pool.map(copying.remove_tree, left))
+
+
+@contextmanager
+def dropping_aside(paths: StorePaths) -> Iterator[None]:
+    """In a locked store, have nothing lie aside behind the block, which makes queues and index complete.
+
+    What only waits for its removal, as they are complete already, goes while the block runs, which looks at other
+    files. When the block fails, what they need not be complete without stays.
+    """
+    if mode_of(paths.aside.dispatch_checkpoint) or not _left(paths):
+        yield
+        drop_aside(paths)
+        return
+    with ThreadPoolExecutor(1) as beside:
+        dropped = beside.submit(drop_aside, paths)
+        yield
+        dropped.result()
+
+
+def _left(paths: StorePaths) -> list[Path]:
+    trees = *(aside for _, aside in paths.before_rebuild), paths.rebuild_scratch
+    return [tree for tree in trees if mode_of(tree)]

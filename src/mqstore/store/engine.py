@@ -27,8 +27,8 @@ from mqstore.files.write_buffer import BufferPool
 from mqstore.layout import delay
 from mqstore.layout.constants import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.status import PutMessageStatus
-from mqstore.store.aside import drop_aside
-from mqstore.store.checkpoint import FileSizes, ProgressNote
+from mqstore.store.aside import dropping_aside
+from mqstore.store.checkpoint import ProgressNote
 from mqstore.store.commit_log import CommitLog, WaysToWrite, set_next_offset
 from mqstore.store.committing import CommitService
 from mqstore.store.config import FlushDiskType, StoreConfig
@@ -115,11 +115,12 @@ class Engine:
             self._find_log()
             self._find_multi_dispatch()
             self._find_delay_levels()
-            self._open_files(on_progress, held)
-            self._make_services()
-            self._correct_progress()
-            self._write_back.save_notes()
-            drop_aside(self.paths)  # all of it has been built
+            self.sizes = resolve_sizes(self.paths, config)
+            with dropping_aside(self.paths):  # from here on nobody looks at it
+                self._open_files(on_progress, held)
+                self._make_services()
+                self._correct_progress()
+                self._write_back.save_notes()
             durable.replace_file(self.paths.abort, b"")
             self._start(held)
             self._held = held.pop_all()  # open: from here on closing lets go of it, and no longer this block
@@ -161,7 +162,6 @@ class Engine:
 
     def _open_files(self, on_progress: Progress | None, held: ExitStack) -> None:
         config = self.config
-        self.sizes: FileSizes = resolve_sizes(self.paths, config)
         self.settings = Settings(self.paths.config)
         self.settings.load()
         self._progress_note = ProgressNote(self.paths.progress_note)
