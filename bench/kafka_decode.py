@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import platform
 import random
 import statistics
 import sys
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mqstore import kernels
+from mqstore.bench.machine import machine
 from mqstore.kernels.kafka_api import BatchStop, RecordStop
 from mqstore.layout.kafka.batch import assemble_batch
 
@@ -194,14 +193,6 @@ def spread(rates: list[float], record_bytes: float) -> str:
     middle = statistics.median(rates)
     low, high = min(rates) / 1000, max(rates) / 1000
     return f"{middle / 1000:,.0f} ({low:,.0f} to {high:,.0f}), {middle * record_bytes / 1e6:,.0f} MB"
-
-
-def machine() -> str:
-    """Processor, cores and Python."""
-    model = platform.machine()
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def main(words: list[str] | None = None) -> list[Result]:

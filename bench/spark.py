@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import platform
 import re
 import shutil
 import sys
@@ -36,11 +35,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from spark_report import Row, file_system_of, write
+from spark_report import Row, write
 
 import mqstore
 import mqstore.spark
 from mqstore import Message
+from mqstore.bench.machine import file_system, machine
 from mqstore.spark.jobs import auditing, derived, exporting, rebuilding
 from mqstore.store.columns import SCHEMA
 
@@ -419,8 +419,8 @@ def main() -> None:
             "logBytes": log_bytes,
             "rounds": arguments.rounds,
             "cores": arguments.cores,
-            "machine": f"{platform.machine()}, Python {platform.python_version()}",
-            "files": file_system_of(work),
+            "machine": machine(),
+            "files": file_system(work),
             "when": datetime.now(timezone.utc).date().isoformat(),
             "driverPeakMib": own_peak_bytes() >> 20,
         }

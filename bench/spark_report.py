@@ -28,12 +28,6 @@ class Row:
         return ratio / cores if self.per_core else ratio
 
 
-def file_system_of(path: Path) -> str:
-    """The kind of file system that ``path`` lies on, such as ext4, or tmpfs for memory."""
-    mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    return max((len(place), kind) for place, kind in mounts if path.resolve().is_relative_to(place))[1]
-
-
 def write(results: Path, rows: Sequence[Row], facts: dict[str, Any], cores: int) -> None:
     """The results as JSON and Markdown."""
     results.parent.mkdir(exist_ok=True)
