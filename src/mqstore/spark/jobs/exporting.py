@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 import stat
@@ -21,6 +20,7 @@ from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.installed import require_pyspark
 from mqstore.spark.jobs import export_notes, lake, outputs
 from mqstore.spark.jobs.clock import Clock
+from mqstore.spark.jobs.export_job import PARTITIONS, ExportJob, is_another_job, named, noted_parts
 from mqstore.spark.jobs.outputs import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.named import check_names
 from mqstore.spark.option_values import check_job_id, chosen, listed
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
 _LEFT_OUT: Final = ("topic", "propertiesString")
-PARTITIONS: Final = ("topic", "date")
-"""What an output can be divided by, in this order."""
 
 
 @dataclass(frozen=True)
@@ -67,36 +65,6 @@ class ExportResult:
     manifest: Path
     replayed: bool = False
     stage_seconds: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Everything a task needs to know, and what makes one job differ from another."""
-
-    output: str = field(repr=False)
-    job_id: str
-    options: ReadOptions
-    columns: tuple[str, ...]
-    target_file_bytes: int
-    compression: str
-    partition_by: tuple[str, ...] = PARTITIONS
-    table_format: str = "parquet"
-    table: str | None = None
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What was asked for, as JSON, without secrets: all but the name and the directory, which may be moved."""
-        content = _json(dataclasses.asdict(self))
-        content["options"]["paths"] = [_noted(path) for path in self.options.paths]
-        return {name: value for name, value in content.items() if name not in ("output", "job_id")}
-
-    @property
-    def manifest(self) -> Path:
-        return as_path(self.output) / export_notes.STATE_DIRECTORY / f"{self.job_id}.json"
-
-    @property
-    def stage(self) -> Path:
-        return as_path(self.output) / export_notes.STATE_DIRECTORY / f"{self.job_id}.partial"
 
 
 def export(
@@ -155,7 +123,7 @@ def export(
         source, output, job_id, options, columns, target_file_bytes, compression, partition_by, table_format, table
     )
     parts = _parts(job, stores)
-    job = _named(job, job_id, parts)
+    job = named(job, job_id, parts)
     export_notes.remove_leftovers(as_path(job.output))
     if mode_of(job.manifest):
         done = _from_manifest(job)
@@ -163,7 +131,7 @@ def export(
         return done
     if job.options.max_partitions is None:
         parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
-    parts = _begin(job, parts, stores)
+    parts = noted_parts(job, parts, stores)
     clock.note("plan")
     written = run_tasks(spark, functools.partial(_export_part, job), list(enumerate(parts)), on_progress)
     clock.note("write")
@@ -200,7 +168,7 @@ def _asked(
     partition_by: str | Sequence[str],
     table_format: str,
     table: str | None = None,
-) -> tuple[_Job, list[StoreRef]]:
+) -> tuple[ExportJob, list[StoreRef]]:
     """The job, still without its name, and the stores that it reads, once all that it is asked for can be meant."""
     lake.check_format(table_format)
     if job_id is not None:
@@ -223,7 +191,9 @@ def _asked(
     stores = find_stores(parsed)
     check_outside(stores, where, "output")
     parsed = dataclasses.replace(parsed, columns=None)  # the job's own tell
-    job = _Job(os.fspath(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table)
+    job = ExportJob(
+        os.fspath(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table
+    )
     return job, stores
 
 
@@ -244,33 +214,14 @@ def _columns(options: ReadOptions, partition_by: Sequence[str], table_format: st
     return tuple(in_files)
 
 
-def _parts(job: _Job, stores: list[StoreRef]) -> list[list[Piece]]:
+def _parts(job: ExportJob, stores: list[StoreRef]) -> list[list[Piece]]:
     from mqstore.spark.messages import MessagesView
 
     check_names(stores, job.options)
     return MessagesView(stores, job.options, list(job.columns)).plan()
 
 
-def _named(job: _Job, job_id: str | None, parts: list[list[Piece]]) -> _Job:
-    """The job under the name given, or one that is made from all that makes it differ from another.
-
-    Without a name, a job that was broken off goes on, also when the stores have grown since.
-    """
-    output = as_path(job.output)
-    unfinished = export_notes.unfinished_job(output, job.asked) if job_id is None else None
-    made = hashlib.sha256(json.dumps([job.asked, _plain_parts(parts)]).encode()).hexdigest()[:16]
-    name = job_id if job_id is not None else unfinished or made
-    if job_id is None and (others := export_notes.other_jobs(output, name)):
-        raise errors.UsageError(
-            "the output holds another export, whose messages would be there twice",
-            path=output,
-            found=f"job {others[0]}",
-            hint="give a new directory; or a job_id of its own, to add messages that are not there yet",
-        )
-    return dataclasses.replace(job, job_id=name)
-
-
-def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
+def _commit(job: ExportJob, files: Sequence[WrittenFile], catalog: Mapping[str, str]) -> None:
     """Make the files part of the table, if there is one."""
     import pyarrow as pa
 
@@ -285,59 +236,7 @@ def _commit(job: _Job, files: Sequence[WrittenFile], catalog: Mapping[str, str])
         lake.commit_iceberg(output, job.job_id, pa.schema(fields), str(job.table), catalog, files)
 
 
-def _begin(job: _Job, parts: list[list[Piece]], stores: Sequence[StoreRef]) -> list[list[Piece]]:
-    """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
-    note = job.stage / export_notes.PLAN_NAME
-    asked = {"job_id": job.job_id, **job.asked}
-    if not mode_of(note):
-        outputs.put(note, json.dumps({"job": asked, "parts": _plain_parts(parts)}).encode())
-        return parts
-    from mqstore.spark.pieces import from_plain
-
-    known = {_shown(store): store for store in stores}
-
-    def take(content: Any) -> tuple[Any, list[list[Piece]]]:
-        parts = [[from_plain(piece) for piece in part] for part in content["parts"]]
-        return content["job"], [[one._replace(store=known.get(one.store, one.store)) for one in part] for part in parts]
-
-    begun, parts = export_notes.read_note(note, take, export_notes.give_up_hint(note, as_path(job.output)))
-    if begun != asked:
-        raise _is_another_job(note, "begun", "finish it with its own arguments, or choose another job_id")
-    return parts
-
-
-def _is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
-    return errors.UsageError(f"a job of this id was {state} with other arguments", path=note, hint=hint)
-
-
-def _plain_parts(parts: list[list[Piece]]) -> Any:
-    from mqstore.spark.pieces import to_plain
-
-    return [[to_plain(one._replace(store=_shown(one.store))) for one in part] for part in parts]
-
-
-def _shown(store: StoreRef) -> StoreRef:
-    """The store as it may be noted: secrets of its URL come from whoever goes on with the job."""
-    return store._replace(path=errors.shown_path(store.path))
-
-
-def _noted(path: str) -> str:
-    """A path without secrets that still is no other's: another endpoint or container makes another job."""
-    shown = errors.shown_path(path)
-    return shown if shown == path else f"{shown} {hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
-
-
-def _json(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    raise TypeError(value)
-
-
-def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
+def _export_part(job: ExportJob, item: tuple[int, list[Piece]]) -> WrittenPart:
     """Runs in a task. Each attempt writes into a directory of its own; the first to finish counts."""
     from mqstore.spark.jobs.parquet import PartitionedWriter, WrittenFile, WrittenPart
     from mqstore.spark.messages import MessagesView
@@ -368,7 +267,7 @@ def _export_part(job: _Job, item: tuple[int, list[Piece]]) -> WrittenPart:
     return export_notes.read_note(done, take, f"remove {done}, and its part is written again")
 
 
-def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
+def _publish(job: ExportJob, files: Sequence[WrittenFile]) -> None:
     """Move the files to their places; those moved before a crash are there already."""
     output = as_path(job.output)
     for file in files:
@@ -384,7 +283,7 @@ def _publish(job: _Job, files: Sequence[WrittenFile]) -> None:
     outputs.sync_names(output / file.path for file in files)
 
 
-def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Clock) -> ExportResult:
+def _finish(job: ExportJob, files: Sequence[WrittenFile], log_bytes: int, clock: Clock) -> ExportResult:
     content = {
         "jobId": job.job_id,
         "asked": job.asked,
@@ -402,7 +301,7 @@ def _finish(job: _Job, files: Sequence[WrittenFile], log_bytes: int, clock: Cloc
     return dataclasses.replace(_from_manifest(job), replayed=False)
 
 
-def _from_manifest(job: _Job) -> ExportResult:
+def _from_manifest(job: ExportJob) -> ExportResult:
     def take(content: Any) -> tuple[Any, ExportResult]:
         return content.get("asked", job.asked), ExportResult(
             as_path(job.output),
@@ -422,5 +321,5 @@ def _from_manifest(job: _Job) -> ExportResult:
         job.manifest, take, f"the job was finished; it starts anew without this and every {files}"
     )
     if asked != job.asked:
-        raise _is_another_job(job.manifest, "finished", "choose another job_id")
+        raise is_another_job(job.manifest, "finished", "choose another job_id")
     return result
