@@ -441,3 +441,33 @@ def test_what_may_still_be_needed_stays_when_opening_fails(store: Path, monkeypa
     open_small(store).close()
     assert not paths.consume_queue.exists()
     assert findings(store) == []
+
+
+def test_without_any_note_what_lies_aside_stays_when_opening_fails(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = lay_aside(store)
+    (store / "mqstore-dispatch.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "run", lambda _self: (_ for _ in ()).throw(StoreIOError("the device has failed")))
+        with pytest.raises(StoreIOError, match="device"):
+            open_small(store)
+    assert aside.exists()
+    open_small(store).close()
+    assert not aside.exists()
+
+
+def test_what_cannot_be_removed_meanwhile_is_told_and_the_lock_given_up(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = lay_aside(store)
+
+    def remove(path: Path) -> None:
+        raise StoreIOError("may not be removed", path=path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "remove_tree", remove)
+        with pytest.raises(StoreIOError, match="may not be removed"):
+            open_small(store)
+    open_small(store).close()
+    assert not aside.exists()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mqstore.files import copying, durable
+from mqstore.files.held import Held
 from mqstore.files.whole import mode_of
 from mqstore.store.multi_dispatch import find_multi_dispatch, save_multi_dispatch
 from mqstore.store.paths import StorePaths
@@ -86,14 +87,20 @@ def drop_aside(paths: StorePaths) -> None:
 def dropping_aside(paths: StorePaths) -> Iterator[None]:
     """In a locked store, have nothing lie aside behind the block, which makes queues and index complete.
 
-    What only waits for its removal, as they are complete already, goes while the block runs, which looks at other
-    files. When the block fails, what they need not be complete without stays.
+    Where they are complete and noted to be, what lies aside only waits for its removal, and goes while the block runs.
+    If the block fails before they are complete, it stays, as it may be put back. The block must not look at it.
+
+    Raises:
+        StoreIOError: it could not be removed.
     """
-    if mode_of(paths.aside.dispatch_checkpoint) or not _left(paths):
+    if mode_of(paths.aside.dispatch_checkpoint) or not mode_of(paths.dispatch_checkpoint) or not _left(paths):
         yield
         drop_aside(paths)
         return
-    with ThreadPoolExecutor(1) as beside:
+    with Held() as held:
+        beside = ThreadPoolExecutor(1)
+        held.callback(beside.shutdown)
+        held.callback(beside.shutdown)  # twice: an interrupt while the first waits must not leave the thread at work
         dropped = beside.submit(drop_aside, paths)
         yield
         dropped.result()
