@@ -9,6 +9,8 @@ import pytest
 
 import mqstore
 from mqstore import Message, StoreConfig, UsageError
+from mqstore.layout import index
+from store.support import findings
 
 NUMBERS = [field.name for field in dataclasses.fields(StoreConfig) if str(field.type).startswith("int")]
 LONGS = {"filter_data_clean_time_span", "transaction_time_out"}
@@ -61,3 +63,22 @@ def test_a_queue_file_is_rounded_up_to_whole_units_but_not_beyond_what_fits() ->
     assert StoreConfig(mapped_file_size_consume_queue=most - 19).mapped_file_size_consume_queue == most
     with pytest.raises(UsageError, match="mapped_file_size_consume_queue"):
         StoreConfig(mapped_file_size_consume_queue=most + 1)
+
+
+@pytest.mark.parametrize("given", [{"max_hash_slot_num": 16}, {"max_index_num": 20}])
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_one_size_of_the_index_leaves_the_other_as_the_files_have_it(
+    tmp_path: Path, given: dict[str, int], is_noted: bool
+) -> None:
+    store = tmp_path / "s"
+    with mqstore.open(store, **SMALL) as opened:
+        for number in range(30):
+            opened.put(Message("T", b"body", keys=[f"k{number}"]))
+    if not is_noted:
+        (store / "mqstore-dispatch.json").unlink()
+    with mqstore.open(store, **given) as opened:
+        assert len(opened.query("T", "k17").messages) == 1
+    shape = SMALL | given
+    size = index.file_size(shape["max_hash_slot_num"], shape["max_index_num"])
+    assert {path.stat().st_size for path in (store / "index").iterdir()} == {size}
+    assert findings(store) == []

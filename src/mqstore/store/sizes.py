@@ -93,14 +93,15 @@ def _queue_file_size(paths: StorePaths) -> int:
 
 
 def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> Geometry:
-    wanted = Geometry(
-        config.max_hash_slot_num or DEFAULT_GEOMETRY.hash_slots,
-        config.max_index_num or DEFAULT_GEOMETRY.max_entries,
-    )
-    if config.max_hash_slot_num is not None or config.max_index_num is not None:
-        return wanted
-    if noted is not None:
-        return noted.index
+    slots, entries = config.max_hash_slot_num, config.max_index_num
+    if slots is not None and entries is not None:
+        return Geometry(slots, entries)
+    known = noted.index if noted is not None else _index_in_files(paths)
+    return Geometry(known.hash_slots if slots is None else slots, known.max_entries if entries is None else entries)
+
+
+def _index_in_files(paths: StorePaths) -> Geometry:
+    """The shape of the newest index file that tells it; RocketMQ's where none does."""
     pool = FilePool(1)
     try:
         for path in (*reversed(list_index_files(paths.index)), *reversed(list_index_files(paths.aside.index))):
@@ -110,7 +111,7 @@ def _index(paths: StorePaths, config: StoreConfig, noted: FileSizes | None) -> G
                 continue  # damage is recovery's business; another file may tell the shape
     finally:
         pool.close()
-    return wanted
+    return DEFAULT_GEOMETRY
 
 
 def _differs(name: str, wanted: int, found: int, paths: StorePaths) -> errors.UsageError:
