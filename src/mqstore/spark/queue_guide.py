@@ -35,7 +35,7 @@ from mqstore.store.log_reader import LogReader
 from mqstore.store.queue_reader import QueueReader
 
 _MOST_WANTED: Final = 20_000_000
-_QUEUES_AT_A_TIME: Final = 2
+_QUEUES_AT_A_TIME: Final = 2  # most of it is reading and sums, which let go of the interpreter; more was not measured
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 QUEUE_COST_BYTES: Final = 32 << 10

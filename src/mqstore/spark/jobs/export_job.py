@@ -57,10 +57,14 @@ class ExportJob:
         return as_path(self.output) / export_notes.STATE_DIRECTORY / f"{self.job_id}.partial"
 
 
-def named(job: ExportJob, job_id: str | None, parts: list[list[Piece]]) -> ExportJob:
+def with_name(job: ExportJob, job_id: str | None, parts: list[list[Piece]]) -> ExportJob:
     """The job under the name given, or one that is made from all that makes it differ from another.
 
     Without a name, a job that was broken off goes on, also when the stores have grown since.
+
+    Raises:
+        UsageError: the output holds another export, finished or not.
+        CorruptFileError, StoreIOError: what earlier exports have noted there is damaged, or could not be read.
     """
     output = as_path(job.output)
     unfinished = export_notes.unfinished_job(output, job.asked) if job_id is None else None
@@ -77,7 +81,13 @@ def named(job: ExportJob, job_id: str | None, parts: list[list[Piece]]) -> Expor
 
 
 def noted_parts(job: ExportJob, parts: list[list[Piece]], stores: Sequence[StoreRef]) -> list[list[Piece]]:
-    """Note the parts, or take those noted when the job was first begun: what is in each must never change."""
+    """Note the parts, or take those noted when the job was first begun: what is in each must never change.
+
+    Raises:
+        UsageError: the job was begun with other arguments.
+        CorruptFileError: the note is damaged.
+        StoreIOError, DiskFullError: it could not be read, or written.
+    """
     note = job.stage / export_notes.PLAN_NAME
     asked = {"job_id": job.job_id, **job.asked}
     if not mode_of(note):
@@ -93,11 +103,11 @@ def noted_parts(job: ExportJob, parts: list[list[Piece]], stores: Sequence[Store
 
     begun, parts = export_notes.read_note(note, take, export_notes.give_up_hint(note, as_path(job.output)))
     if begun != asked:
-        raise is_another_job(note, "begun", "finish it with its own arguments, or choose another job_id")
+        raise asked_otherwise(note, "begun", "finish it with its own arguments, or choose another job_id")
     return parts
 
 
-def is_another_job(note: Path, state: str, hint: str) -> errors.UsageError:
+def asked_otherwise(note: Path, state: str, hint: str) -> errors.UsageError:
     """What to raise where ``note`` says that the job of this id was asked for otherwise."""
     return errors.UsageError(f"a job of this id was {state} with other arguments", path=note, hint=hint)
 

@@ -20,7 +20,7 @@ from mqstore.layout.constants import LONG_MAX
 from mqstore.spark.installed import require_pyspark
 from mqstore.spark.jobs import export_notes, lake, outputs
 from mqstore.spark.jobs.clock import Clock
-from mqstore.spark.jobs.export_job import PARTITIONS, ExportJob, is_another_job, named, noted_parts
+from mqstore.spark.jobs.export_job import PARTITIONS, ExportJob, asked_otherwise, noted_parts, with_name
 from mqstore.spark.jobs.outputs import DEFAULT_TARGET_FILE_BYTES
 from mqstore.spark.named import check_names
 from mqstore.spark.option_values import check_job_id, chosen, listed
@@ -123,7 +123,7 @@ def export(
         source, output, job_id, options, columns, target_file_bytes, compression, partition_by, table_format, table
     )
     parts = _parts(job, stores)
-    job = named(job, job_id, parts)
+    job = with_name(job, job_id, parts)
     export_notes.remove_leftovers(as_path(job.output))
     if mode_of(job.manifest):
         done = _from_manifest(job)
@@ -321,5 +321,5 @@ def _from_manifest(job: ExportJob) -> ExportResult:
         job.manifest, take, f"the job was finished; it starts anew without this and every {files}"
     )
     if asked != job.asked:
-        raise is_another_job(job.manifest, "finished", "choose another job_id")
+        raise asked_otherwise(job.manifest, "finished", "choose another job_id")
     return result
