@@ -132,13 +132,13 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypa
 
 def test_own_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"spark.ui.enabled": True, "spark.driver.extraJavaOptions": "-Dx=1", "spark.sql.shuffle.partitions": 3}
-    settings = sessions._settings(sessions._texts(given))
+    settings = sessions._settings("local[2]", sessions._texts(given))
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.sql.shuffle.partitions"] == "3"
     assert settings["spark.driver.extraJavaOptions"].startswith("-Dx=1 -Dlog4j2.configurationFile=file:")
     checked = "-Darrow.enable_unsafe_memory_access=false"
     settings = sessions._settings(
-        {"spark.driver.extraJavaOptions": checked, "spark.executor.extraJavaOptions": checked}
+        "local[2]", {"spark.driver.extraJavaOptions": checked, "spark.executor.extraJavaOptions": checked}
     )
     assert settings["spark.driver.extraJavaOptions"].startswith(f"{checked} -Dlog4j2")
     assert settings["spark.executor.extraJavaOptions"] == checked

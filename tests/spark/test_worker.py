@@ -5,11 +5,17 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from mqstore.spark import worker
+import pytest
+
+from mqstore.spark import sessions, worker
 from mqstore.spark.tasks import run_tasks
 
 WRITE_TO_NOBODY = """
@@ -66,6 +72,54 @@ def test_in_a_task_writing_to_nobody_is_an_error_as_ever() -> None:
     done = _write_to_nobody("task")
     assert done.stdout == "goes on\n"
     assert "BrokenPipeError" in done.stderr
+
+
+@pytest.mark.parametrize("module", [worker.DAEMON, "pyspark.daemon"])
+def test_all_workers_of_the_daemon_go_in_silence(module: str, tmp_path: Path) -> None:
+    """Also those that never run anything of this package. Those of Spark's own daemon say that they cannot."""
+    environment = os.environ | {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "SPARK_REUSE_WORKER": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        address = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
+        with socket.socket(socket.AF_UNIX) as to_worker:
+            to_worker.settimeout(30)
+            to_worker.connect(address)
+            process = int.from_bytes(to_worker.recv(4))
+        _wait_until(lambda: not Path(f"/proc/{process}").exists())
+        daemon.stdin.close()
+        said = daemon.stderr.read().decode()
+    if module == worker.DAEMON:
+        assert said == ""
+    else:
+        assert "BrokenPipeError" in said
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_workers_of_this_machine_are_of_our_daemon(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_tasks(spark, lambda _: sys.modules["__main__"].__spec__.name, [1]) == [worker.DAEMON]
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another-python")
+    assert "spark.python.daemon.module" not in sessions._settings("local[2]", {})
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert "spark.python.daemon.module" in sessions._settings("local[2]", {})
+    assert "spark.python.daemon.module" not in sessions._settings("spark://there:7077", {})
 
 
 def test_workers_are_spoken_to_through_unix_sockets(spark: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from mqstore.spark.connect import remote_session
 from mqstore.spark.installed import SparkUnavailableError, require_pyspark
 from mqstore.spark.java import environment
+from mqstore.spark.worker import DAEMON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +56,7 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master(master).appName(app_name)
-    for name, value in _settings(given).items():
+    for name, value in _settings(master, given).items():
         builder = builder.config(name, value)
     try:
         with interrupts_later():
@@ -93,7 +95,7 @@ def interrupts_later() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def _settings(given: Mapping[str, str]) -> dict[str, str]:
+def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -105,6 +107,8 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     if os.name == "posix":
         # Over TCP each task waits 40 ms, as the system holds a small packet back until the one before is acknowledged.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
+        if master.startswith("local") and os.environ.get("PYSPARK_PYTHON") == sys.executable:  # which has this package
+            settings["spark.python.daemon.module"] = DAEMON
     settings.update(given)
     _add_java_option(settings, "spark.driver.extraJavaOptions", "log4j2.configurationFile", LOG_SETTINGS.as_uri())
     for whose in ("driver", "executor"):
