@@ -42,10 +42,14 @@ from typing import Any, Final
 
 _SECRETS: Final = re.compile(
     r"(?P<scheme>(?!file:)[a-z][a-z0-9+.-]+:)"
-    r"(?://(?:[^/?@]*@)?(?P<place>[^?]*)(?:\?.*)?|/(?:[^/?@]*@)?(?P<bucket>[^/?]*)(?:\?[^/]*)?(?P<key>/.*)?)",
+    r"(?://(?:(?P<user>[^/?@:]*)(?::[^/?@]*)?@)?(?P<place>[^?]*)(?:\?.*)?"
+    r"|/(?:(?P<bucket_user>[^/?@:]*)(?::[^/?@]*)?@)?(?P<bucket>[^/?]*)(?:\?[^/]*)?(?P<key>/.*)?)",
     re.DOTALL,
 )
 """A URL, or the text of a :class:`~mqstore.files.remote.RemotePath`, whose query sticks to the bucket."""
+
+_CONTAINER_FIRST: Final = ("abfs:", "abfss:")
+"""Where the container stands in the place of a user: ``abfss://container@account.dfs.core.windows.net/key``."""
 
 
 class MqstoreError(Exception):
@@ -109,7 +113,9 @@ def shown_path(path: str | os.PathLike[str]) -> str:
     remote = _SECRETS.fullmatch(text)
     if remote is None:
         return text
-    return f"{remote['scheme']}//{remote['place'] or ''}{remote['bucket'] or ''}{remote['key'] or ''}"
+    user = remote["user"] or remote["bucket_user"] if remote["scheme"] in _CONTAINER_FIRST else None
+    container = f"{user}@" if user else ""
+    return f"{remote['scheme']}//{container}{remote['place'] or ''}{remote['bucket'] or ''}{remote['key'] or ''}"
 
 
 def _rebuild(kind: type[MqstoreError], message: str, details: dict[str, Any]) -> MqstoreError:

@@ -83,6 +83,33 @@ def test_iceberg(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert plain(found.scan().to_arrow().to_pylist()) == plain(expected_messages(golden, "basic"))
 
 
+def test_a_catalog_that_cannot_be_reached_is_told_before_anything_is_written(golden: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/not/there.db", "warehouse": tmp_path.as_uri()}
+    arguments: dict[str, Any] = {"table_format": "iceberg", "table": "lake.messages", "catalog": catalog}
+    with pytest.raises(mqstore.StoreIOError, match="could not look for the table") as caught:
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
+    assert "start the same export again" in str(caught.value.hint)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_commit_that_fails_is_told_and_made_good_by_a_repetition(golden: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    from deltalake import DeltaTable
+
+    log = tmp_path / "t" / "_delta_log"
+    arguments: dict[str, Any] = {"table_format": "delta", "columns": COLUMNS}
+    log.parent.mkdir()
+    log.write_bytes(b"in the way")
+    with pytest.raises(mqstore.StoreIOError, match="could not") as caught:
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
+    assert caught.value.path == str(tmp_path / "t")
+    log.unlink()
+    export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
+    table = DeltaTable(str(tmp_path / "t"))
+    assert plain(table.to_pyarrow_table().to_pylist()) == plain(expected_messages(golden, "basic"))
+
+
 @pytest.mark.parametrize("partition_by", [["topic"], ["date"], []])
 def test_divided_otherwise(golden: Path, tmp_path: Path, partition_by: list[str]) -> None:
     export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", columns=COLUMNS, partition_by=partition_by)

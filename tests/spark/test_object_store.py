@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra 'spark'", exc_type=ImportError)
 pytest.importorskip("moto", reason="needs moto's server")
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from moto.server import ThreadedMotoServer
 
@@ -23,9 +24,11 @@ import mqstore
 import mqstore.spark
 from mqstore.cli.messages import broker_name
 from mqstore.cli.output import to_json
+from mqstore.files import remote
 from mqstore.files.pool import FilePool
 from mqstore.files.remote import RemotePath, as_path
-from mqstore.spark.jobs import counting, exporting
+from mqstore.files.whole import mode_of
+from mqstore.spark.jobs import counting, exporting, outputs
 from mqstore.spark.messages import MessagesView
 from mqstore.spark.options import ReadOptions
 from mqstore.spark.source import VIEWS
@@ -204,6 +207,75 @@ def test_what_is_told_holds_no_secrets(url: str) -> None:
     with pytest.raises(mqstore.UsageError, match="no file system") as caught:
         as_path(url.replace("s3:", "nope:")).stat()
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["", ":hidden"])
+@pytest.mark.parametrize("query", ["", "?key=hidden"])
+def test_the_container_of_a_url_is_no_secret(secret: str, query: str) -> None:
+    """What goes by the text, as a Delta table does, would otherwise be put in another container."""
+    url = f"abfss://lake{secret}@account.dfs.core.windows.net/a/b{query}"
+    path = as_path(url)
+    told = "abfss://lake@account.dfs.core.windows.net/a/b"
+    assert mqstore.errors.shown_path(url) == mqstore.errors.shown_path(path) == str(path) == told
+    assert str(path / "c") == f"{told}/c"
+    if not query:
+        assert path.address[1] == "lake/a/b"
+
+
+class _Refusing:
+    """A file system that fails as Azure's does: in Arrow's own errors, and with all of the URL."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: object, **__: object) -> None:
+            raise self._error
+
+        return fail
+
+
+@pytest.mark.parametrize("kind", [OSError, PermissionError, pa.ArrowException, pa.ArrowNotImplementedError])
+def test_errors_of_file_systems_are_of_one_kind_and_tell_no_query(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    error = kind("Failed: https://account/lake?sig=hidden%3D&sv=1 Azure Error: []")
+    monkeypatch.setattr(remote, "_file_system", lambda *_: (_Refusing(error), "lake/"))
+    path = RemotePath("abfss:/lake@account/a")
+    calls: list[Callable[[], object]] = [
+        path.stat, path.exists, path.is_dir, path.is_file, path.listing, path.read_bytes, path.open_sink, path.remove,
+        lambda: path.write_bytes(b""), lambda: path.move_to(path),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(OSError, match=r"Failed: https://account/lake Azure Error: \[\]") as caught:
+            call()
+        assert caught.value.__suppress_context__
+    with pytest.raises(mqstore.StoreIOError, match="could not read") as told:
+        remote.RemoteFiles().read(path, 0, 10)
+    assert "hidden" not in str(told.value)
+    for job_call in (outputs.remove_tree, outputs.remove_file, outputs.names, mode_of):
+        with pytest.raises(mqstore.StoreIOError) as told:
+            job_call(path)
+        assert told.value.path == "abfss://lake@account/a"
+        assert "hidden" not in str(told.value)
+
+
+def test_a_file_system_that_cannot_move_copies(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = as_path(bucket.format("moved/a"))
+    path.write_bytes(b"content")
+    system, inside = path.address
+
+    class NoMove:
+        get_file_info, copy_file, delete_file = system.get_file_info, system.copy_file, system.delete_file
+
+        def move(self, *_: str) -> None:
+            raise pa.ArrowNotImplementedError("FileSystem::Move() is not implemented")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_file_system", lambda *_: (NoMove(), inside.removesuffix("moved/a")))
+        path.move_to(path.with_name("b"))
+    assert [one.name for one in path.parent.iterdir()] == ["b"]
+    assert path.with_name("b").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("path", ["/a:/b", "a:b/c", "a?b/c@d", "", "x:/y", "file:///a/b"])

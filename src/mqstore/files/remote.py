@@ -10,6 +10,7 @@ bucket's name. As text a path is what may be told to anybody: the URL without cr
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -18,7 +19,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -29,6 +30,8 @@ _URL: Final = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<bucket>[^/?]+)(?P<key>/[^?]*)?(\?(?P<query>.*))?", re.DOTALL
 )
 _OWN: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.DOTALL)
+_ANY: Final = "any"
+_QUERIES: Final = re.compile(r"(?<=://)([^\s?]*)\?[^\s'\"]*")
 _BLOCK_BYTES: Final = 64 << 10
 _MOST_BLOCKS: Final = 256
 _MOST_FILES: Final = 64
@@ -71,8 +74,8 @@ class RemotePath(PosixPath):
         """The file system, and the path inside it."""
         scheme, name, *inside = self.parts
         bucket, _, query = name.partition("?")
-        system, root = _file_system(f"{scheme}//{bucket}" + (f"?{unquote(query)}" if query else ""))
-        return system, "/".join([root, *inside])
+        system, root = _file_system(f"{scheme}//{bucket}", f"?{unquote(query)}" if query else "")
+        return system, root + "/".join(inside)
 
     @property
     def address(self) -> tuple[Any, str]:
@@ -80,8 +83,9 @@ class RemotePath(PosixPath):
         return self._place
 
     def _info(self) -> Any:
-        system, inside = self._place
-        return system.get_file_info(inside)
+        with _plain_errors():
+            system, inside = self._place
+            return system.get_file_info(inside)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Mode and size; the rest is 0. Raises FileNotFoundError, OSError."""
@@ -115,8 +119,9 @@ class RemotePath(PosixPath):
         """
         from pyarrow.fs import FileSelector
 
-        system, inside = self._place
-        found = system.get_file_info(FileSelector(inside))
+        with _plain_errors():
+            system, inside = self._place
+            found = system.get_file_info(FileSelector(inside))
         return sorted(
             (self / one.base_name, one.size if one.is_file else None, (one.mtime_ns or 0, one.size or 0))
             for one in found
@@ -128,48 +133,76 @@ class RemotePath(PosixPath):
 
     def read_bytes(self) -> bytes:
         """The whole object."""
-        system, inside = self._place
-        with system.open_input_stream(inside) as stream:
-            data: bytes = stream.read()
+        with _plain_errors():
+            system, inside = self._place
+            with system.open_input_stream(inside) as stream:
+                data: bytes = stream.read()
         return data
 
     def write_bytes(self, data: Any) -> int:
         """Put an object, which is there as a whole or not at all."""
-        with self.open_sink() as sink:
+        with _plain_errors(), self.open_sink() as sink:
             sink.write(data)
         return len(data)
 
     def open_sink(self) -> Any:
         """A stream into the object, which appears when the stream is closed."""
-        system, inside = self._place
-        return system.open_output_stream(inside)
+        with _plain_errors():
+            system, inside = self._place
+            return system.open_output_stream(inside)
 
     def move_to(self, target: RemotePath) -> None:
         """Give the object another name, in the same file system. Raises FileNotFoundError, OSError."""
-        system, inside = self._place
         if not self.exists():  # which a file system may tell in its own words
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
-        system.move(inside, target._place[1])
+        with _plain_errors():
+            system, inside = self._place
+            try:
+                system.move(inside, target._place[1])
+            except NotImplementedError:  # Azure without a hierarchical namespace; S3 does just this
+                system.copy_file(inside, target._place[1])
+                system.delete_file(inside)
 
     def remove(self) -> None:
         """Delete the object, or all that lies below; nothing is nothing to delete."""
-        system, inside = self._place
         kind = self._info().type.name
-        if kind == "File":
-            system.delete_file(inside)
-        elif kind == "Directory":
-            system.delete_dir(inside)
+        with _plain_errors():
+            system, inside = self._place
+            if kind == "File":
+                system.delete_file(inside)
+            elif kind == "Directory":
+                system.delete_dir(inside)
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What a file system raises is an OSError, and tells URLs without their queries, where secrets may stand."""
+    try:
+        yield
+    except errors.MqstoreError:
+        raise
+    except Exception as error:
+        from pyarrow import ArrowException
+
+        told = _QUERIES.sub(r"\1", str(error))
+        if isinstance(error, ArrowException) and not isinstance(error, OSError):
+            raise OSError(errno.EIO, told) from None
+        if isinstance(error, OSError) and told != str(error):
+            raise type(error)(error.errno or errno.EIO, told) from None
+        raise
 
 
 @functools.lru_cache(maxsize=32)
-def _file_system(url: str) -> tuple[Any, str]:
-    shown = errors.shown_path(url)
+def _file_system(bucket: str, query: str) -> tuple[Any, str]:
+    """The file system of a URL's first part, and what its paths begin with, which is the system's own affair."""
+    url = f"{bucket}/{_ANY}{query}"
+    shown = errors.shown_path(bucket)
     try:
         from pyarrow.fs import FileSystem
     except ImportError:
         raise errors.UsageError("URLs need pyarrow", found=shown, hint=errors.hint_extra("spark", "pyarrow")) from None
     try:
-        system, root = FileSystem.from_uri(url)
+        system, inside = FileSystem.from_uri(url)
     except ValueError as error:
         raise errors.UsageError(f"no file system for this URL: {str(error).replace(url, shown)}", found=shown) from None
     except OSError as error:
@@ -178,7 +211,7 @@ def _file_system(url: str) -> tuple[Any, str]:
             hint="is the network up? A query with all that the file system must know, as ?region=eu-west-1, saves "
             "asking for it",
         ) from None  # fmt: skip
-    return system, root
+    return system, inside.removesuffix(_ANY)
 
 
 class RemoteFiles:
@@ -213,9 +246,10 @@ class RemoteFiles:
 
     def _fetch(self, path: RemotePath, position: int, size_bytes: int) -> bytes:
         try:
-            file = self._file(path)
-            size_bytes = min(size_bytes, file.size() - position)
-            data: bytes = file.read_at(size_bytes, position) if size_bytes > 0 else b""
+            with _plain_errors():
+                file = self._file(path)
+                size_bytes = min(size_bytes, file.size() - position)
+                data: bytes = file.read_at(size_bytes, position) if size_bytes > 0 else b""
         except OSError as error:
             raise errors.from_os_error(error, "read", path) from error
         return data

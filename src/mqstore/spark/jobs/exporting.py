@@ -111,6 +111,7 @@ def export(
 
     Raises:
         UsageError: an argument that cannot be meant; ``output`` is no directory; the job id stands for another job.
+        StoreIOError: ``output``, the table or its catalog could not be written to, or looked at.
         MqstoreError: what reading the stores raises; nothing was added to ``output`` then.
     """
     from mqstore.spark.pieces import levelled
@@ -129,6 +130,8 @@ def export(
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done
         return done
+    with lake.saying("look for the table", as_path(job.output)):
+        lake.look_at_table(job.table_format, as_path(job.output), table, catalog or {})
     if job.options.max_partitions is None:
         parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
     parts = noted_parts(job, parts, stores)
@@ -137,7 +140,8 @@ def export(
     clock.note("write")
     files = [file for one in written for file in one.files]
     _publish(job, files)
-    _commit(job, files, catalog or {})
+    with lake.saying("commit to the table", as_path(job.output)):
+        _commit(job, files, catalog or {})
     clock.note("publish")
     return _finish(job, files, sum(one.log_bytes for one in written), clock)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +29,38 @@ def check_format(name: str) -> None:
     package = _PACKAGES.get(name)
     if package is not None and find_spec(package) is None:
         raise errors.UsageError(f"package {package} is not installed", hint=errors.hint_extra("lake", package))
+
+
+@contextlib.contextmanager
+def saying(action: str, output: Path) -> Iterator[None]:
+    """Whatever the tables' packages raise within this block is a StoreIOError: they have no errors in common."""
+    try:
+        yield
+    except errors.MqstoreError:
+        raise
+    except Exception as error:
+        raise errors.StoreIOError(
+            f"could not {action}: {type(error).__name__}: {error}", path=output,
+            hint="see to the table and its catalog, then start the same export again: it goes on where it was",
+        ) from error  # fmt: skip
+
+
+def look_at_table(table_format: str, output: Path, table: str | None, catalog: Mapping[str, str]) -> None:
+    """Ask for the table, so that one that cannot be reached is told before any file is written."""
+    if table_format == "delta":
+        from deltalake import DeltaTable
+
+        DeltaTable.is_deltatable(str(output))
+    elif table_format == "iceberg":
+        _load_catalog(catalog).table_exists(str(table))
+
+
+def _load_catalog(properties: Mapping[str, str]) -> Any:
+    """The catalog of the name that its properties say, or pyiceberg's own: a catalog of SQL keeps its tables by it."""
+    from pyiceberg.catalog import load_catalog
+
+    others = {key: properties[key] for key in properties if key != "name"}
+    return load_catalog(properties.get("name"), **others)
 
 
 def commit_delta(
@@ -76,13 +108,11 @@ def commit_iceberg(
 ) -> None:
     """Add files to an Iceberg table, which is made if there is none.
 
-    The catalog has the name that its properties say, or else pyiceberg's own: a catalog of SQL keeps its tables by it.
     The snapshot carries the job's id; a job that has a snapshot is not committed again.
     """
-    from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
 
-    known = load_catalog(catalog.get("name"), **{key: catalog[key] for key in catalog if key != "name"})
+    known = _load_catalog(catalog)
     try:
         found = known.load_table(table)
     except NoSuchTableError:

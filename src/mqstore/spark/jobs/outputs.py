@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from mqstore import errors
 from mqstore.files import copying, durable
 from mqstore.files.remote import RemotePath
+from mqstore.files.whole import mode_of
 from mqstore.spark.stores import StoreRef, check_outside
 from mqstore.store.arguments import check_path
 
@@ -23,10 +24,8 @@ _ATTEMPTS: Final = 10
 def put(path: Path, data: bytes) -> None:
     """Make the file ``path``, or replace it: what is there is the old content or the new."""
     if isinstance(path, RemotePath):
-        try:
+        with _told("write file", path):
             path.write_bytes(data)
-        except OSError as error:
-            raise errors.from_os_error(error, "write file", path) from error
         return
     for attempts_left in reversed(range(_ATTEMPTS)):
         durable.make_directories(path.parent)
@@ -44,7 +43,7 @@ def put_once(path: Path, data: bytes) -> None:
     An object store has no such operation: there the last of several attempts at the same moment stays, as good as any.
     """
     if isinstance(path, RemotePath):
-        if not path.exists():
+        if not mode_of(path):
             put(path, data)
         return
     own = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
@@ -75,12 +74,25 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
 
 
 def move(path: Path, target: Path) -> None:
-    """Give a finished file its final name. Raises FileNotFoundError."""
+    """Give a finished file its final name. Raises FileNotFoundError, StoreIOError."""
     if isinstance(path, RemotePath) and isinstance(target, RemotePath):
-        path.move_to(target)
+        with _told("move file", path):
+            path.move_to(target)
         return
     durable.make_directories(target.parent)
-    os.replace(path, target)
+    with _told("move file", path):
+        os.replace(path, target)
+
+
+@contextlib.contextmanager
+def _told(action: str, path: Path) -> Iterator[None]:
+    """Errors of the system are those of this package, but for a file that is not there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise errors.from_os_error(error, action, path) from error
 
 
 def sync_names(paths: Iterable[Path]) -> None:
@@ -90,9 +102,10 @@ def sync_names(paths: Iterable[Path]) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove all that lies below ``path``; nothing is nothing to remove."""
+    """Remove all that lies below ``path``; nothing is nothing to remove. Raises StoreIOError."""
     if isinstance(path, RemotePath):
-        path.remove()
+        with _told("remove what is below", path):
+            path.remove()
     else:
         copying.remove_tree(path)
 
@@ -106,11 +119,12 @@ def remove_if_empty(directory: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file; one that is gone is no error."""
-    if isinstance(path, RemotePath):
-        path.remove()
-    else:
-        path.unlink(missing_ok=True)
+    """Remove a file; one that is gone is no error. Raises StoreIOError."""
+    with _told("remove file", path):
+        if isinstance(path, RemotePath):
+            path.remove()
+        else:
+            path.unlink(missing_ok=True)
 
 
 def remove_temporaries(directory: Path) -> None:
