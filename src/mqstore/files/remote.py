@@ -155,11 +155,13 @@ class RemotePath(PosixPath):
         """Give the object another name, in the same file system. Raises FileNotFoundError, OSError."""
         if not self.exists():  # which a file system may tell in its own words
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
+        from pyarrow import ArrowNotImplementedError
+
         with _plain_errors():
             system, inside = self._place
             try:
                 system.move(inside, target._place[1])
-            except NotImplementedError:  # Azure without a hierarchical namespace; S3 does just this
+            except ArrowNotImplementedError:  # Azure without a hierarchical namespace; S3 does just this
                 system.copy_file(inside, target._place[1])
                 system.delete_file(inside)
 
