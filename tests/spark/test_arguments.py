@@ -55,6 +55,30 @@ def test_what_is_no_path(store: Path, tmp_path: Path, job: str, wrong: Any) -> N
     assert not list(tmp_path.iterdir())
 
 
+CONFIGS: dict[str, Callable[[Path, Path, Any], object]] = {
+    "open": lambda _, out, wrong: mqstore.open(out, config=wrong),
+    "rebuild in this process": lambda store, out, wrong: mqstore.rebuild(store, out, config=wrong),
+    "rebuild": lambda store, out, wrong: rebuild(NO_SPARK, store, out, config=wrong),
+    "audit": lambda store, _, wrong: audit(NO_SPARK, store, config=wrong),
+    "load": lambda _, out, wrong: load(NO_SPARK, NO_SPARK, out, config=wrong),
+}
+
+
+@pytest.mark.parametrize("wrong", ["x", 5, {"a": 1}, [], mqstore.StoreConfig], ids=repr)
+@pytest.mark.parametrize("function", CONFIGS)
+def test_what_is_no_configuration(store: Path, tmp_path: Path, function: str, wrong: Any) -> None:
+    with pytest.raises(mqstore.UsageError, match="not a configuration") as caught:
+        CONFIGS[function](store, tmp_path / "out", wrong)
+    assert caught.value.expected == "StoreConfig"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_that_cannot_be_written_is_told_before_spark_starts(store: Path) -> None:
+    for nowhere in (Path("/proc/out"), Path("/proc/a/b/out")):
+        with pytest.raises(mqstore.StoreIOError, match="could not create file"):
+            exporting.check_export(store, nowhere)
+
+
 SIZES: dict[str, Callable[[Path, Path, Any], object]] = {
     "export": lambda store, out, wrong: export(NO_SPARK, store, out, target_file_bytes=wrong),
     "compact": lambda _, out, wrong: compact(NO_SPARK, out, target_file_bytes=wrong),

@@ -309,6 +309,18 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
+def given_config(config: object) -> StoreConfig:
+    """The configuration that was given, RocketMQ's own where None was; UsageError for what is none."""
+    if config is None:
+        return StoreConfig()
+    if not isinstance(config, StoreConfig):
+        raise errors.UsageError(
+            "not a configuration", expected="StoreConfig", found=type(config).__name__,
+            hint="StoreConfig(name=value), or StoreConfig.from_mapping for RocketMQ's names",
+        )  # fmt: skip
+    return config
+
+
 def _convert(kind: str, value: str, key: str) -> Any:
     if kind.startswith("int"):
         try:

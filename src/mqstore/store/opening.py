@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from mqstore import errors
-from mqstore.store.config import StoreConfig
+from mqstore.store.config import StoreConfig, given_config
 from mqstore.store.recovery import Progress
 from mqstore.store.store import Store
 
@@ -37,5 +37,6 @@ def open_store(
         config = StoreConfig.from_mapping(settings)
     elif settings:
         raise errors.UsageError("give either config or single settings", found=sorted(settings))
+    config = given_config(config)
     with errors.naming_the_limit("open the store", path):
         return Store(path, config, on_progress)

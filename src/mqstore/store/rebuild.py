@@ -26,7 +26,7 @@ from mqstore.files.whole import mode_of, read_whole
 from mqstore.store import delay_levels, log_places, multi_dispatch
 from mqstore.store.arguments import check_path
 from mqstore.store.aside import move_aside, put_back
-from mqstore.store.config import StoreConfig
+from mqstore.store.config import StoreConfig, given_config
 from mqstore.store.cutting import check_cut, cut_log
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.engine import put_in_order
@@ -93,7 +93,7 @@ def rebuild(
     if in_place and salvage:
         raise errors.UsageError("salvage works on a copy only", hint="give --output NEW")
     started = time.monotonic()
-    config = config or StoreConfig()
+    config = given_config(config)
     paths = StorePaths(root, given_places(root, config.store_path_commit_log, config.read_only_commit_log_store_paths))
     config = as_it_is(paths, config)
     losses: list[Loss] = []

@@ -34,7 +34,7 @@ from mqstore.spark.jobs.queue_files import JoinedRanges, Kinds, QueueRanges
 from mqstore.spark.stores import StoreRef, one_store
 from mqstore.spark.tasks import Progress, cores, run_tasks
 from mqstore.store.check import CheckSummary, check_small_files, check_store
-from mqstore.store.config import StoreConfig
+from mqstore.store.config import StoreConfig, given_config
 from mqstore.store.delay_levels import delay_levels_of
 from mqstore.store.index_reader import IndexFileReader
 from mqstore.store.multi_dispatch import find_multi_dispatch
@@ -111,7 +111,7 @@ def audit(
     clock = Clock()
     paths = one_store(source)
     check_split_bytes(split_bytes)
-    levels = delay_levels_of(paths, None if config is None else config.message_delay_level)
+    levels = delay_levels_of(paths, None if config is None else given_config(config).message_delay_level)
     with not_rebuilt_meanwhile(paths), StoreView(paths.root) as view:
         scan = _scan(spark, view, levels, split_bytes, on_progress)
         is_odd = _is_odd(spark, view, scan)

@@ -181,6 +181,8 @@ def _asked(
     mode = mode_of(where)
     if mode and not stat.S_ISDIR(mode):
         raise errors.UsageError("the output is no directory", path=where)
+    if not mode_of(where / export_notes.STATE_DIRECTORY):  # else it may be all there
+        outputs.check_can_write(where)
     check_whole("target_file_bytes", target_file_bytes, 1, LONG_MAX)
     check_texts(compression=compression)
     if compression.lower() not in CODECS:

@@ -36,7 +36,7 @@ from mqstore.spark.tasks import Progress, run_tasks, watched
 from mqstore.spark.telling import refusing
 from mqstore.store.arguments import check_store_path, check_whole
 from mqstore.store.commit_log import Pending
-from mqstore.store.config import StoreConfig
+from mqstore.store.config import StoreConfig, given_config
 from mqstore.store.paths import StorePaths
 from mqstore.store.settings import Settings
 from mqstore.store.writer import prepare
@@ -109,12 +109,13 @@ def load(
     """
     clock = Clock()
     target = check_store_path(output).absolute()
+    config = given_config(config)
     stored_ms = time.time_ns() // 1_000_000 if store_timestamp_ms is None else store_timestamp_ms
     check_whole("store_timestamp_ms", stored_ms, 1, LONG_MAX)
     with refusing("Spark cannot take the table"):
         rows = in_order(frame, stored_ms)
     with Stage(target) as stage:
-        new = _new_store(stage, config or StoreConfig())
+        new = _new_store(stage, config)
         spool = new.scratch / "sorted"
         with watched(spark, None, on_progress), refusing("a value of the table cannot be meant"):
             rows.write.options(**_SMALL_PAGES).parquet(str(spool))

@@ -73,6 +73,15 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
     return page
 
 
+def check_can_write(directory: Path) -> None:
+    """Raise StoreIOError or DiskFullError where nothing can be made in a directory, which need not be there yet.
+
+    An object store is not asked: it would have to be written to.
+    """
+    if not isinstance(directory, RemotePath):
+        durable.check_can_create(directory / "any")
+
+
 def move(path: Path, target: Path) -> None:
     """Give a finished file its final name. Raises FileNotFoundError, StoreIOError."""
     if isinstance(path, RemotePath) and isinstance(target, RemotePath):

@@ -25,7 +25,7 @@ from mqstore.spark.stores import StoreRef, one_store
 from mqstore.spark.tasks import Progress, cores, run_tasks
 from mqstore.store.arguments import check_store_path
 from mqstore.store.aside import call_complete, move_aside, put_back
-from mqstore.store.config import StoreConfig
+from mqstore.store.config import StoreConfig, given_config
 from mqstore.store.engine import put_in_order
 from mqstore.store.log_places import given_places, save_places
 from mqstore.store.paths import StorePaths
@@ -105,7 +105,7 @@ def rebuild(
     clock = Clock()
     check_split_bytes(split_bytes)
     check_ways(output, in_place)
-    config = config or StoreConfig()
+    config = given_config(config)
     if config.enable_consume_queue_ext:
         raise errors.UsageError("Spark builds no extension files of queues", hint="mqstore.rebuild does")
     old = one_store(source)
