@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import hypothesis
@@ -13,12 +14,17 @@ FOLDERS = ("layout", "kernels", "files", "store", "kafka_log", "crash", "cli", "
 #: processes share the tests, because they take longest.
 HEAVY = ("spark", "interop")
 
+#: The first test of such a folder also waits for what it shares, as the start of a cluster or a download by Maven.
+SHARED_TIMEOUT_S = 900
+
 NEEDS_REAL_STORE = "needs the real RocketMQ store"
 
-# How long an example takes, to make or to try, says nothing on a shared machine.
+# How long an example takes, to make or to try, says nothing on a shared machine. Where nobody is at the keyboard the
+# examples are the same each time: what is new is looked for by `make test` elsewhere, and by `make fuzz`.
 hypothesis.settings.register_profile(
-    "mqstore", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+    "mqstore", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)  # fmt: skip
 hypothesis.settings.load_profile("mqstore")
 
 
@@ -29,6 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = _folder(item.nodeid)
         if folder in HEAVY:
             item.add_marker(folder)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SHARED_TIMEOUT_S))
     items.sort(key=lambda item: order.index(_folder(item.nodeid)) if _folder(item.nodeid) in order else -1)
 
 

@@ -336,7 +336,8 @@ def test_files_without_columns_stay(tmp_path: Path) -> None:
 def test_the_files_of_an_iceberg_table_are_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metadata name each file, and would lead nowhere."""
     monkeypatch.setattr(lake, "check_format", lambda _: None)
-    monkeypatch.setattr(lake, "commit_iceberg", lambda *_: None)
+    for name in ("look_at_table", "commit_iceberg"):
+        monkeypatch.setattr(lake, name, lambda *_: None)
     store = fill(tmp_path / "store", [b"%d" % number for number in range(20)])
     output = two_exports(store, tmp_path / "out", table_format="iceberg", table="lake.messages", catalog={})
     (output / "_mqstore" / "damaged.json").touch()

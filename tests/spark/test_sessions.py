@@ -56,7 +56,10 @@ def test_a_second_session_is_the_first(spark: SparkSession) -> None:
 
 
 def test_cluster_runs_an_arrow_job_on_both_workers(cluster: Cluster) -> None:
-    result = json.loads(cluster.run(ARROW_JOB))
+    # Without these Spark begins as soon as one executor is there, which may be done before the other.
+    both = {"spark.cores.max": 2, "spark.scheduler.minRegisteredResourcesRatio": 1.0}
+    waiting = {"spark.scheduler.maxRegisteredResourcesWaitingTime": "120s"}
+    result = json.loads(cluster.run(ARROW_JOB, **both, **waiting))
     assert result["sum"] == 999_000
     assert result["processes"] >= 2
 

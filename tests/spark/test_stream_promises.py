@@ -52,7 +52,7 @@ def test_a_backlog_comes_in_capped_batches(spark: SparkSession, tmp_path: Path) 
     assert counts == [CAP] * (BACKLOG // CAP)
     frame = spark.read.parquet(str(tmp_path / "out"))
     assert frame.count() == frame.distinct().count() == BACKLOG
-    if len(memory) > 4:
+    if BACKLOG > 100_000:  # fewer are over before Java has what it needs at all
         print(f"{len(counts)} batches, memory of the driver in MiB: {[one >> 20 for one in memory]}")
         assert memory[-1] - memory[1] < MOST_GROWTH_BYTES
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,26 +18,8 @@ from typing import Any
 import pytest
 
 from mqstore.spark import sessions, worker
+from mqstore.spark.on_path import mqstore_daemon
 from mqstore.spark.tasks import run_tasks
-
-WRITE_TO_NOBODY = """
-import os, sys
-from pyspark import TaskContext
-from mqstore.spark import worker
-if sys.argv[1] == "task":
-    TaskContext._setTaskContext(TaskContext())
-worker._settle(0)
-reader, writer = os.pipe()
-os.close(reader)
-try:
-    os.write(writer, b"good-bye")
-finally:
-    print("goes on", flush=True)
-"""
-
-
-def _write_to_nobody(when: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WRITE_TO_NOBODY, when], check=False, capture_output=True, text=True)
 
 
 def test_what_a_worker_has_loaded_is_out_of_the_collectors_sight(spark: Any) -> None:
@@ -63,27 +47,32 @@ def test_nothing_is_done_outside_of_workers() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_a_worker_without_work_goes_in_silence_when_its_socket_is_closed() -> None:
-    done = _write_to_nobody("idle")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+SETTLED = """
+import sys
+from pyspark import daemon
+from mqstore.spark import worker
+sys.modules["__main__"] = daemon
+worker._leave_in_silence(daemon)
+daemon.manager()
+"""
+DAEMONS = {
+    "of this package": ["-m", "mqstore_daemon", "pyspark.worker"],
+    "whose worker has settled": ["-c", SETTLED, "pyspark.worker"],
+    "of Spark itself": ["-m", "pyspark.daemon", "pyspark.worker"],
+}
 
 
-def test_in_a_task_writing_to_nobody_is_an_error_as_ever() -> None:
-    done = _write_to_nobody("task")
-    assert done.stdout == "goes on\n"
-    assert "BrokenPipeError" in done.stderr
-
-
-@pytest.mark.parametrize("module", [worker.DAEMON, "pyspark.daemon"])
-def test_all_workers_of_the_daemon_go_in_silence(module: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", DAEMONS)
+def test_workers_of_the_daemon_go_in_silence(kind: str, tmp_path: Path) -> None:
     """Also those that never run anything of this package. Those of Spark's own daemon say that they cannot."""
     environment = os.environ | {
+        "PYTHONPATH": str(Path(mqstore_daemon.__file__).parent),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
         "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
         "SPARK_REUSE_WORKER": "1",
     }
     with subprocess.Popen(
-        [sys.executable, "-m", module, "pyspark.worker"],
+        [sys.executable, *DAEMONS[kind]],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -100,10 +89,10 @@ def test_all_workers_of_the_daemon_go_in_silence(module: str, tmp_path: Path) ->
         _wait_until(lambda: not Path(f"/proc/{process}").exists())
         daemon.stdin.close()
         said = daemon.stderr.read().decode()
-    if module == worker.DAEMON:
-        assert said == ""
-    else:
+    if kind == "of Spark itself":
         assert "BrokenPipeError" in said
+    else:
+        assert said == ""
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
@@ -113,13 +102,70 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_workers_of_this_machine_are_of_our_daemon(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_tasks(spark, lambda _: sys.modules["__main__"].__spec__.name, [1]) == [worker.DAEMON]
-    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another-python")
-    assert "spark.python.daemon.module" not in sessions._settings("local[2]", {})
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert "spark.python.daemon.module" in sessions._settings("local[2]", {})
+def test_workers_of_one_machine_are_of_our_daemon(spark: Any) -> None:
+    assert run_tasks(spark, lambda _: sys.modules["__main__"].__spec__.name, [1]) == ["mqstore_daemon"]
+    assert str(Path(mqstore_daemon.__file__).parent) not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    assert sessions._settings("local", {})["spark.python.daemon.module"] == "mqstore_daemon"
+    assert sessions._settings("local", {"spark.python.daemon.module": "own"})["spark.python.daemon.module"] == "own"
     assert "spark.python.daemon.module" not in sessions._settings("spark://there:7077", {})
+
+
+BEHIND_ANOTHER = """
+import sys
+from pyspark.sql import SparkSession
+from mqstore.spark.java import environment
+import mqstore.spark, os
+os.environ |= environment()
+quiet = "-Dlog4j2.configurationFile=" + mqstore.spark.sessions.LOG_SETTINGS.as_uri()
+SparkSession.builder.master("local[1]").config("spark.driver.extraJavaOptions", quiet).getOrCreate().stop()
+spark = mqstore.spark.session("local[1]")
+print(spark.sparkContext.parallelize([1], 1).map(lambda x: sys.modules["__main__"].__spec__.name).collect())
+spark.stop()
+"""
+
+
+def test_a_java_that_others_have_begun_does_not_know_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", BEHIND_ANOTHER], capture_output=True, text=True, check=False)
+    assert done.stdout == "['pyspark.daemon']\n", done.stderr
+
+
+def test_a_broken_pipe_between_tasks_is_its_owners_affair(spark: Any) -> None:
+    """A thread that outlives its task may write to somebody who has gone; the worker has work all the same."""
+
+    def leave_a_thread(_: int) -> int:
+        def write_to_nobody() -> None:
+            time.sleep(0.3)
+            one, other = socket.socketpair()
+            other.close()
+            with contextlib.suppress(BrokenPipeError):
+                one.sendall(b"x")
+
+        threading.Thread(target=write_to_nobody, daemon=True).start()
+        return os.getpid()
+
+    numbers = spark.sparkContext.parallelize([1, 2], 2)
+    before = set(numbers.map(leave_a_thread).collect())
+    time.sleep(1)
+    assert before & set(numbers.map(lambda _: os.getpid()).collect())
+
+
+BARE = """
+import sys
+sys.path[:] = {path!r}  # not what a process that this one begins has
+import mqstore.spark
+spark = mqstore.spark.session("local[1]")
+print(spark.sparkContext.parallelize([1], 1).map(lambda x: sys.modules["__main__"].__spec__.name).collect())
+spark.stop()
+"""
+
+
+def test_workers_start_where_this_package_is_on_the_path_of_the_driver_alone(tmp_path: Path) -> None:
+    """As from a script that puts it there. Another's file of its name in the working directory is no matter either."""
+    (tmp_path / "mqstore.py").write_text("raise ImportError")
+    done = subprocess.run(
+        [sys.executable, "-c", BARE.format(path=sys.path)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("['mqstore_daemon']\n", "")
 
 
 def test_workers_are_spoken_to_through_unix_sockets(spark: Any) -> None:

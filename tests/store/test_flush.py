@@ -134,6 +134,19 @@ def test_a_stuck_device_keeps_nobody_longer_than_told(tmp_path: Path, device: De
             assert found.body == b"stuck"
 
 
+def test_a_slow_device_is_remembered_while_there_is_nothing_to_sync(tmp_path: Path, device: Device) -> None:
+    settings = {**QUIET, "flush_interval_commit_log": 1}
+    with mqstore.open(tmp_path / "s", sync_flush_timeout=400, **settings) as store:
+        device.before = lambda: time.sleep(0.2)
+        store.put(Message("T", b"slow"))
+        time.sleep(0.2)  # the thread of the service finds nothing to do a hundred times
+        stuck = threading.Event()
+        device.before = lambda: stuck.wait(10) and None  # type: ignore[assignment]
+        assert store.put(Message("T", b"stuck")).status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+        device.before = lambda: None
+        stuck.set()
+
+
 def test_a_sync_that_fails_is_told_to_all_that_wait(tmp_path: Path, device: Device) -> None:
     store = mqstore.open(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000, **SIZES)
     store.put(Message("T", b"first"))

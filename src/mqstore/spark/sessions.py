@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,12 @@ from typing import TYPE_CHECKING
 from mqstore.spark.connect import remote_session
 from mqstore.spark.installed import SparkUnavailableError, require_pyspark
 from mqstore.spark.java import environment
-from mqstore.spark.worker import DAEMON
+from mqstore.spark.on_path import mqstore_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_DAEMON = Path(mqstore_daemon.__file__)
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -59,7 +60,7 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
     for name, value in _settings(master, given).items():
         builder = builder.config(name, value)
     try:
-        with interrupts_later():
+        with interrupts_later(), _daemon_on_path():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise SparkUnavailableError(
@@ -95,6 +96,30 @@ def interrupts_later() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
+@contextmanager
+def _daemon_on_path() -> Iterator[None]:
+    """While Java begins: Spark's Python workers have its search path, and not that of this process."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*([before] if before else []), str(_DAEMON.parent)])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _finds_daemon() -> bool:
+    """Whether the Java of this process, if it has one already, was begun by a session of ours."""
+    from pyspark import SparkContext
+
+    if SparkContext._jvm is None:
+        return True
+    path = SparkContext._jvm.java.lang.System.getenv("PYTHONPATH")
+    return str(_DAEMON.parent) in (path or "").split(os.pathsep)
+
+
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -107,8 +132,8 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     if os.name == "posix":
         # Over TCP each task waits 40 ms, as the system holds a small packet back until the one before is acknowledged.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
-        if master.startswith("local") and os.environ.get("PYSPARK_PYTHON") == sys.executable:  # which has this package
-            settings["spark.python.daemon.module"] = DAEMON
+        if master.startswith("local") and _finds_daemon():
+            settings["spark.python.daemon.module"] = _DAEMON.stem
     settings.update(given)
     _add_java_option(settings, "spark.driver.extraJavaOptions", "log4j2.configurationFile", LOG_SETTINGS.as_uri())
     for whose in ("driver", "executor"):

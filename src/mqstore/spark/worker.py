@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from mqstore.spark.on_path import mqstore_daemon
 from mqstore.spark.telling import telling
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
-#: The module that makes workers of Spark which go in silence, whatever runs in them.
-DAEMON: Final = "mqstore.spark.daemon"
-
-_WORKERS: Final = ("pyspark.daemon", "pyspark.worker", DAEMON)
+_DAEMON: Final = "pyspark.daemon"
+_WORKERS: Final = (_DAEMON, "pyspark.worker", mqstore_daemon.__name__.rpartition(".")[2])
 
 
 def rows_of(partition: InputPartition, read: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
@@ -38,9 +35,13 @@ def settle() -> None:
     have loaded takes 40 ms each time, as long as going through 100 MB of log: that is taken out of it, and again when
     more has been loaded.
     """
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name in _WORKERS:
-        _settle(len(sys.modules))
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is None or spec.name not in _WORKERS:
+        return
+    _settle(len(sys.modules))
+    if spec.name == _DAEMON:
+        _leave_in_silence(main)
 
 
 @functools.cache
@@ -48,22 +49,9 @@ def _settle(modules: int) -> None:
     """Once for each number of modules that are loaded: what new ones bring is to be taken out as well."""
     gc.collect()
     gc.freeze()
-    leave_when_idle()
 
 
-def leave_when_idle() -> None:
-    """Make this worker, or the workers of this daemon, go in silence when Spark has no use for them any more.
-
-    A worker without work is told to go after a minute, or when Spark stops, by closing its socket. Where that is a Unix
-    socket the worker would print that it cannot say good-bye.
-    """
-    if os.name == "posix" and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGPIPE, _leave_if_idle)
-
-
-def _leave_if_idle(*_: object) -> None:
-    """Nobody reads what was written: between tasks, that is Spark's wish to have the worker gone."""
-    from pyspark import TaskContext
-
-    if TaskContext.get() is None:
-        os._exit(0)
+@functools.cache
+def _leave_in_silence(daemon: ModuleType) -> None:
+    """Once: in sessions on one machine all workers do from the start."""
+    mqstore_daemon.leave_in_silence(daemon)

@@ -101,14 +101,11 @@ class FlushService:
     def _sync(self, patience_s: float) -> None:
         """Sync, alone, with the lock given up meanwhile; it is held before and after."""
         self._is_syncing = True
-        started = 0.0
         try:
             if patience_s > _WORTH_GATHERING_S and len(self._awaited) < self._company:
                 self._gathered.wait(patience_s)
-            started = time.monotonic()
             self._sync_log()
         finally:
-            self._sync_s = time.monotonic() - started
             self._is_syncing = False
             self._company = len(self._awaited)
             self._awaited = [offset for offset in self._awaited if offset > self._commit_log.flushed_offset]
@@ -117,8 +114,10 @@ class FlushService:
     def _sync_log(self) -> None:
         self._lock.release()
         try:
-            if not self._commit_log.is_durable():
+            if not self._commit_log.is_durable():  # else it says nothing of the device
+                started = time.monotonic()
                 self._commit_log.sync()
+                self._sync_s = time.monotonic() - started
         except errors.MqstoreError as error:
             _log.error("syncing the commit log failed, the store stops taking messages: %s", error)
         finally:
