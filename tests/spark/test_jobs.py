@@ -188,7 +188,7 @@ def test_partitions_by_name_as_the_command_takes_them(golden: Path, tmp_path: Pa
 
 
 def test_how_much_of_a_log_one_task_takes() -> None:
-    for files, here, elsewhere in ((1, 256 << 20, 64 << 20), (2, 512 << 20, 128 << 20), (40, 1 << 30, 1 << 30)):
+    for files, here, elsewhere in ((1, 512 << 20, 64 << 20), (2, 1 << 30, 128 << 20), (40, 1 << 30, 1 << 30)):
         sizes = (split_bytes_for_cores(files << 30, 2), split_bytes_for_cores(files << 30, None))
         assert sizes == (here, elsewhere)
     assert split_bytes_for_cores(0, 2) == 64 << 20

@@ -15,8 +15,7 @@ from mqstore.store.checkpoint import note_on_log
 from mqstore.store.file_faults import refuse_log_files
 from mqstore.store.log_reader import LogReader
 
-_TASKS_A_CORE: Final = 2
-_CORES_IF_UNTOLD: Final = 8
+_TASKS_IF_UNTOLD: Final = 16
 _LEAST_SPLIT_BYTES: Final = 64 << 20
 _MOST_SPLIT_BYTES: Final = 1 << 30
 
@@ -30,10 +29,10 @@ def check_split_bytes(split_bytes: int | None) -> None:
 def split_bytes_for_cores(log_bytes: int, cores: int | None) -> int:
     """How much of a log of ``log_bytes`` a task takes where so many run at the same time, or nobody knows how many.
 
-    Each core gets two tasks or more, so that none has to wait long for another's last. But a gigabyte is gone through
-    in less than a second, so that smaller tasks would cost more than they do.
+    Each core gets one task, or as many of a gigabyte as there are: that is gone through in less than a second, so that
+    more and smaller ones would cost more than is waited for the slowest.
     """
-    share = log_bytes // (_TASKS_A_CORE * (cores or _CORES_IF_UNTOLD))
+    share = -(-log_bytes // (cores or _TASKS_IF_UNTOLD))
     return min(_MOST_SPLIT_BYTES, max(_LEAST_SPLIT_BYTES, share))
 
 
