@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from spark_processes import high_water_bytes, processes, reset_high_water
 from spark_report import Row, write
 
 import mqstore
@@ -50,9 +51,6 @@ RARE_EVERY = 100
 WARM_UPS = 3  # Java translates what it runs often, while it runs it
 _NOISE_BYTES = 16 << 20
 _STEP = 7919  # a prime, so that places repeat as late as can be
-WORKER_MARK = b"pyspark/daemon.py"
-WORKER_MODULE = b"pyspark.daemon"
-RESET_PEAK = "5"  # see proc_pid_clear_refs(5)
 ALL_CORES = os.sched_getaffinity(0)
 MODULES: Any = (auditing, derived, exporting, rebuilding)
 
@@ -78,27 +76,17 @@ class WorkerMemory:
 
     def __enter__(self) -> WorkerMemory:
         for worker in _workers():
-            with contextlib.suppress(OSError):
-                (worker / "clear_refs").write_text(RESET_PEAK)
+            reset_high_water(worker)
         return self
 
     def __exit__(self, *_: object) -> None:
         for worker in _workers():
             with contextlib.suppress(OSError, StopIteration):
-                lines = (worker / "status").read_text().splitlines()
-                peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-                self.peak_bytes = max(self.peak_bytes, peak_kib << 10)
+                self.peak_bytes = max(self.peak_bytes, high_water_bytes(worker))
 
 
 def _workers() -> list[Path]:
-    """Where the system tells of each Python worker: they and what starts them have a name of pyspark's."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes()
-            if WORKER_MARK in words or WORKER_MODULE in words:
-                found.append(process)
-    return found
+    return [process for kind, process in processes() if kind == "worker"]
 
 
 def make_store(path: Path, messages: int, body_bytes: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -27,13 +26,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from spark_processes import high_water_bytes, processes, reset_high_water
 
 import mqstore
 import mqstore.spark
 from mqstore.bench.machine import machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
-WORKER_MARKS = (b"pyspark/daemon.py", b"pyspark.daemon", b"pyspark/worker.py", b"pyspark.worker")
 TABLE_BYTES = 64 << 20
 LOAD_PART = 8
 LOOK_EVERY_S = 0.1
@@ -50,8 +49,7 @@ class Peaks:
 
     def __enter__(self) -> Peaks:
         for _, process in processes():
-            with contextlib.suppress(OSError):
-                (process / "clear_refs").write_text("5")
+            reset_high_water(process)
         self._thread.start()
         return self
 
@@ -68,35 +66,6 @@ class Peaks:
         for kind, process in processes():
             with contextlib.suppress(OSError, StopIteration):
                 self.bytes[kind] = max(self.bytes[kind], high_water_bytes(process))
-
-
-def processes() -> list[tuple[str, Path]]:
-    """This process, the Java that it started and the Python workers of that, each with its kind."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [("driver", Path("/proc/self"))]
-    own = os.getpid()
-    for pid in parents:
-        line = pid
-        while line in parents and line != own:
-            line = parents[line]
-        if line != own or pid == own:
-            continue
-        with contextlib.suppress(OSError):
-            words = (Path("/proc") / str(pid) / "cmdline").read_bytes()
-            if any(mark in words for mark in WORKER_MARKS):
-                found.append(("worker", Path("/proc") / str(pid)))
-            elif b"org.apache.spark.deploy.SparkSubmit" in words:
-                found.append(("java", Path("/proc") / str(pid)))
-    return found
-
-
-def high_water_bytes(process: Path) -> int:
-    """The most resident memory that a process has had since it was last set back."""
-    lines = (process / "status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
 
 
 def make_store(path: Path, body_bytes: int, log_bytes: int) -> int:

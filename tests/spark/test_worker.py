@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from mqstore.spark import sessions, worker
 from mqstore.spark.on_path import mqstore_daemon
 from mqstore.spark.tasks import run_tasks
+from project.source import ROOT
 
 
 def test_what_a_worker_has_loaded_is_out_of_the_collectors_sight(spark: Any) -> None:
@@ -122,6 +124,13 @@ spark = mqstore.spark.session("local[1]")
 print(spark.sparkContext.parallelize([1], 1).map(lambda x: sys.modules["__main__"].__spec__.name).collect())
 spark.stop()
 """
+
+
+def test_benchmarks_find_the_workers_whose_memory_they_measure(spark: Any) -> None:
+    found = runpy.run_path(str(ROOT / "bench" / "spark_processes.py"))["processes"]()
+    kinds = {int(process.name): kind for kind, process in found if process.name != "self"}
+    assert {kinds.get(process) for process in run_tasks(spark, lambda _: os.getpid(), range(4))} == {"worker"}
+    assert list(kinds.values()).count("java") == 1
 
 
 def test_a_java_that_others_have_begun_does_not_know_of_it() -> None:
