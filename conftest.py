@@ -14,7 +14,7 @@ FOLDERS = ("layout", "kernels", "files", "store", "kafka_log", "crash", "cli", "
 #: processes share the tests, because they take longest.
 HEAVY = ("spark", "interop")
 
-#: The first test of such a folder also waits for what it shares, as the start of a cluster or a download by Maven.
+#: Any test of such a folder may be the one that waits for what it shares: the start of a cluster, Maven's downloads.
 SHARED_TIMEOUT_S = 900
 
 NEEDS_REAL_STORE = "needs the real RocketMQ store"
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = _folder(item.nodeid)
         if folder in HEAVY:
             item.add_marker(folder)
-            if item.get_closest_marker("timeout") is None:
+            if config.getoption("timeout") is None and item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SHARED_TIMEOUT_S))
     items.sort(key=lambda item: order.index(_folder(item.nodeid)) if _folder(item.nodeid) in order else -1)
 

@@ -48,6 +48,8 @@ _SECRETS: Final = re.compile(
 )
 """A URL, or the text of a :class:`~mqstore.files.remote.RemotePath`, whose query sticks to the bucket."""
 
+_QUERIES: Final = re.compile(r"(?<=://)(?:[^\s/?@]*@)?([^\s?'\"]*)(?:\?[^\s'\"]*)?")
+
 _CONTAINER_FIRST: Final = ("abfs:", "abfss:")
 """Where the container stands in the place of a user: ``abfss://container@account.dfs.core.windows.net/key``."""
 
@@ -116,6 +118,11 @@ def shown_path(path: str | os.PathLike[str]) -> str:
     user = remote["user"] or remote["bucket_user"] if remote["scheme"] in _CONTAINER_FIRST else None
     container = f"{user}@" if user else ""
     return f"{remote['scheme']}//{container}{remote['place'] or ''}{remote['bucket'] or ''}{remote['key'] or ''}"
+
+
+def without_queries(text: str) -> str:
+    """``text`` with its URLs without credentials and queries, where secrets may stand."""
+    return _QUERIES.sub(r"\1", text)
 
 
 def _rebuild(kind: type[MqstoreError], message: str, details: dict[str, Any]) -> MqstoreError:
@@ -254,5 +261,5 @@ def from_os_error(error: OSError, action: str, path: str | os.PathLike[str]) -> 
         )
     elif error.errno in _FOREIGN:
         hint = HINT_FOREIGN
-    reason = error.strerror or str(error)
+    reason = without_queries(error.strerror or str(error))
     return StoreIOError(f"could not {action}: {reason}", path=path, hint=hint)

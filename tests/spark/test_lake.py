@@ -93,6 +93,19 @@ def test_a_catalog_that_cannot_be_reached_is_told_before_anything_is_written(gol
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    "catalog", [{"uri": "mysql://u:hidden@h/db"}, {"uri": "hidden"}, {"type": "rest", "uri": "http://[::1]:1/?token=hidden"},
+                {"type": "sql", "uri": "nodialect://u:hidden@h/db", "warehouse": "hidden"}],
+)  # fmt: skip
+def test_what_a_catalog_is_told_is_told_to_nobody(golden: Path, tmp_path: Path, catalog: dict[str, str]) -> None:
+    pytest.importorskip("pyiceberg")
+    arguments: dict[str, Any] = {"table_format": "iceberg", "table": "lake.messages", "catalog": catalog}
+    with pytest.raises((mqstore.StoreIOError, mqstore.UsageError), match="could not look for the table") as caught:
+        export(NO_SPARK, golden / "basic" / "store", tmp_path / "t", **arguments)
+    assert "hidden" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
 def test_a_commit_that_fails_is_told_and_made_good_by_a_repetition(golden: Path, tmp_path: Path) -> None:
     pytest.importorskip("deltalake")
     from deltalake import DeltaTable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -258,6 +259,29 @@ def test_errors_of_file_systems_are_of_one_kind_and_tell_no_query(
             job_call(path)
         assert told.value.path == "abfss://lake@account/a"
         assert "hidden" not in str(told.value)
+
+
+def test_what_fails_behind_the_opening_tells_no_query_either() -> None:
+    told = mqstore.errors.from_os_error(
+        OSError("Failed: https://u:hidden@account/lake?sig=hidden%3D&sv=1 Azure Error: []"), "write Parquet", "a"
+    )
+    assert str(told) == "could not write Parquet: Failed: https://account/lake Azure Error: []; path a"
+
+
+def test_kinds_and_numbers_of_errors_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = RemotePath("abfss:/lake@account/a")
+    for error, number in (
+        (FileNotFoundError("gone"), errno.ENOENT),
+        (PermissionError(errno.EACCES, "no"), errno.EACCES),
+    ):
+        monkeypatch.setattr(remote, "_file_system", lambda *_, error=error: (_Refusing(error), "lake/"))
+        with pytest.raises(type(error)) as caught:
+            path.read_bytes()
+        assert caught.value.errno == number
+        assert str(caught.value).count("Errno") == 1
+    monkeypatch.setattr(remote, "_file_system", lambda *_: (_Refusing(pa.ArrowMemoryError("full")), "lake/"))
+    with pytest.raises(MemoryError):
+        path.read_bytes()
 
 
 def test_a_file_system_that_cannot_move_copies(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from mqstore.spark import sessions, worker
+from mqstore.spark.java import environment
 from mqstore.spark.on_path import mqstore_daemon
 from mqstore.spark.tasks import run_tasks
 from project.source import ROOT
@@ -67,7 +68,7 @@ DAEMONS = {
 @pytest.mark.parametrize("kind", DAEMONS)
 def test_workers_of_the_daemon_go_in_silence(kind: str, tmp_path: Path) -> None:
     """Also those that never run anything of this package. Those of Spark's own daemon say that they cannot."""
-    environment = os.environ | {
+    variables = os.environ | {
         "PYTHONPATH": str(Path(mqstore_daemon.__file__).parent),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
         "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
@@ -75,7 +76,7 @@ def test_workers_of_the_daemon_go_in_silence(kind: str, tmp_path: Path) -> None:
     }
     with subprocess.Popen(
         [sys.executable, *DAEMONS[kind]],
-        env=environment,
+        env=variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -110,6 +111,24 @@ def test_workers_of_one_machine_are_of_our_daemon(spark: Any) -> None:
     assert sessions._settings("local", {})["spark.python.daemon.module"] == "mqstore_daemon"
     assert sessions._settings("local", {"spark.python.daemon.module": "own"})["spark.python.daemon.module"] == "own"
     assert "spark.python.daemon.module" not in sessions._settings("spark://there:7077", {})
+
+
+SUBMITTED = """
+import sys
+import mqstore.spark
+spark = mqstore.spark.session("local[1]")
+print(spark.sparkContext.parallelize([1], 1).map(lambda x: sys.modules["__main__"].__spec__.name).collect())
+spark.stop()
+"""
+
+
+def test_a_java_that_spark_submit_has_begun_does_not_know_of_it(tmp_path: Path) -> None:
+    import pyspark
+
+    (tmp_path / "job.py").write_text(SUBMITTED)
+    submit = [Path(pyspark.__file__).parent / "bin" / "spark-submit", "--master", "local[1]", tmp_path / "job.py"]
+    done = subprocess.run(submit, env=os.environ | environment(), capture_output=True, text=True, check=False)
+    assert done.stdout == "['pyspark.daemon']\n", done.stderr
 
 
 BEHIND_ANOTHER = """

@@ -31,7 +31,6 @@ _URL: Final = re.compile(
 )
 _OWN: Final = re.compile(r"[a-z][a-z0-9+.-]+:/[^/].*", re.DOTALL)
 _ANY: Final = "any"
-_QUERIES: Final = re.compile(r"(?<=://)([^\s?]*)\?[^\s'\"]*")
 _BLOCK_BYTES: Final = 64 << 10
 _MOST_BLOCKS: Final = 256
 _MOST_FILES: Final = 64
@@ -181,17 +180,19 @@ def _plain_errors() -> Iterator[None]:
     """What a file system raises is an OSError, and tells URLs without their queries, where secrets may stand."""
     try:
         yield
-    except errors.MqstoreError:
+    except (errors.MqstoreError, MemoryError):
         raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, errors.without_queries(error.strerror or str(error))) from None
+    except OSError as error:
+        told = errors.without_queries(error.strerror or str(error))
+        raise type(error)(error.errno or errno.EIO, told) from None
     except Exception as error:
         from pyarrow import ArrowException
 
-        told = _QUERIES.sub(r"\1", str(error))
-        if isinstance(error, ArrowException) and not isinstance(error, OSError):
-            raise OSError(errno.EIO, told) from None
-        if isinstance(error, OSError) and told != str(error):
-            raise type(error)(error.errno or errno.EIO, told) from None
-        raise
+        if not isinstance(error, ArrowException):
+            raise
+        raise OSError(errno.EIO, errors.without_queries(str(error))) from None
 
 
 @functools.lru_cache(maxsize=32)

@@ -19,6 +19,7 @@ from mqstore.spark.on_path import mqstore_daemon
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_PATH_LOCK = threading.Lock()
 _DAEMON = Path(mqstore_daemon.__file__)
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -53,16 +54,17 @@ def session(master: str = "local[2]", app_name: str = "mqstore", **conf: object)
         return remote_session(master, app_name, given)
     os.environ.update(environment(master))
 
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master(master).appName(app_name)
-    for name, value in _settings(master, given).items():
-        builder = builder.config(name, value)
     try:
+        for name, value in _settings(master, given).items():
+            builder = builder.config(name, value)
         with interrupts_later(), _daemon_on_path():
             return builder.getOrCreate()
-    except PySparkRuntimeError as error:
+    except (PySparkRuntimeError, Py4JError, ConnectionError) as error:
         raise SparkUnavailableError(
             f"Spark did not start: {error}",
             path=os.environ["JAVA_HOME"],
@@ -99,15 +101,16 @@ def interrupts_later() -> Iterator[None]:
 @contextmanager
 def _daemon_on_path() -> Iterator[None]:
     """While Java begins: Spark's Python workers have its search path, and not that of this process."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*([before] if before else []), str(_DAEMON.parent)])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    with _PATH_LOCK:
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([*([before] if before else []), str(_DAEMON.parent)])
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop("PYTHONPATH", None)
+            else:
+                os.environ["PYTHONPATH"] = before
 
 
 def _finds_daemon() -> bool:
@@ -115,7 +118,7 @@ def _finds_daemon() -> bool:
     from pyspark import SparkContext
 
     if SparkContext._jvm is None:
-        return True
+        return "PYSPARK_GATEWAY_PORT" not in os.environ  # that of spark-submit
     path = SparkContext._jvm.java.lang.System.getenv("PYTHONPATH")
     return str(_DAEMON.parent) in (path or "").split(os.pathsep)
 

@@ -116,8 +116,10 @@ class FlushService:
         try:
             if not self._commit_log.is_durable():  # else it says nothing of the device
                 started = time.monotonic()
-                self._commit_log.sync()
-                self._sync_s = time.monotonic() - started
+                try:
+                    self._commit_log.sync()
+                finally:
+                    self._sync_s = time.monotonic() - started
         except errors.MqstoreError as error:
             _log.error("syncing the commit log failed, the store stops taking messages: %s", error)
         finally:

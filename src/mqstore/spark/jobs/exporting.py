@@ -130,7 +130,7 @@ def export(
         done = _from_manifest(job)
         outputs.remove_tree(job.stage)  # of one that was killed when all was done
         return done
-    with lake.saying("look for the table", as_path(job.output)):
+    with lake.saying("look for the table", as_path(job.output), catalog or {}):
         lake.look_at_table(job.table_format, as_path(job.output), table, catalog or {})
     if job.options.max_partitions is None:
         parts = levelled(parts, cores(spark) or 1)  # behind the job's id, which must not hang on the number of cores
@@ -140,7 +140,7 @@ def export(
     clock.note("write")
     files = [file for one in written for file in one.files]
     _publish(job, files)
-    with lake.saying("commit to the table", as_path(job.output)):
+    with lake.saying("commit to the table", as_path(job.output), catalog or {}):
         _commit(job, files, catalog or {})
     clock.note("publish")
     return _finish(job, files, sum(one.log_bytes for one in written), clock)
@@ -181,8 +181,6 @@ def _asked(
     mode = mode_of(where)
     if mode and not stat.S_ISDIR(mode):
         raise errors.UsageError("the output is no directory", path=where)
-    if not mode_of(where / export_notes.STATE_DIRECTORY):  # else it may be all there
-        outputs.check_can_write(where)
     check_whole("target_file_bytes", target_file_bytes, 1, LONG_MAX)
     check_texts(compression=compression)
     if compression.lower() not in CODECS:
@@ -196,6 +194,9 @@ def _asked(
     in_files = _columns(parsed, by, table_format)
     stores = find_stores(parsed)
     check_outside(stores, where, "output")
+    state = where / export_notes.STATE_DIRECTORY
+    if not mode_of(state):  # else it may be all there
+        outputs.check_can_create(state)
     parsed = dataclasses.replace(parsed, columns=None)  # the job's own tell
     job = ExportJob(
         os.fspath(where), "", parsed, in_files, target_file_bytes, compression.lower(), by, table_format, table

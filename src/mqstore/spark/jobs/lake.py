@@ -32,17 +32,29 @@ def check_format(name: str) -> None:
 
 
 @contextlib.contextmanager
-def saying(action: str, output: Path) -> Iterator[None]:
-    """Whatever the tables' packages raise within this block is a StoreIOError: they have no errors in common."""
+def saying(action: str, output: Path, catalog: Mapping[str, str]) -> Iterator[None]:
+    """Whatever the tables' packages raise within this block is an error of ours: they have none in common.
+
+    What the catalog's properties say is not told, as there may be secrets among them.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+        StoreIOError: anything else.
+    """
     try:
         yield
     except errors.MqstoreError:
         raise
     except Exception as error:
-        raise errors.StoreIOError(
-            f"could not {action}: {type(error).__name__}: {error}", path=output,
+        told = errors.without_queries(f"{type(error).__name__}: {error}")
+        values = [str(value) for name, value in catalog.items() if name not in ("type", "name")]
+        for secret in sorted([*values, *(value.partition("?")[2] for value in values)], key=len, reverse=True):
+            told = told.replace(secret, "…") if secret else told
+        kind = errors.UsageError if isinstance(error, ValueError) else errors.StoreIOError
+        raise kind(
+            f"could not {action}: {told}", path=output,
             hint="see to the table and its catalog, then start the same export again: it goes on where it was",
-        ) from error  # fmt: skip
+        ) from None  # fmt: skip
 
 
 def look_at_table(table_format: str, output: Path, table: str | None, catalog: Mapping[str, str]) -> None:

@@ -73,32 +73,34 @@ def check_page(report: object, stores: Iterable[StoreRef]) -> Path | None:
     return page
 
 
-def check_can_write(directory: Path) -> None:
-    """Raise StoreIOError or DiskFullError where nothing can be made in a directory, which need not be there yet.
-
-    An object store is not asked: it would have to be written to.
-    """
-    if not isinstance(directory, RemotePath):
-        durable.check_can_create(directory / "any")
+def check_can_create(path: Path) -> None:
+    """Raise StoreIOError or DiskFullError where ``path`` could not be made; an object store is not asked."""
+    if not isinstance(path, RemotePath):
+        durable.check_can_create(path)
 
 
 def move(path: Path, target: Path) -> None:
     """Give a finished file its final name. Raises FileNotFoundError, StoreIOError."""
-    if isinstance(path, RemotePath) and isinstance(target, RemotePath):
-        with _told("move file", path):
-            path.move_to(target)
-        return
-    durable.make_directories(target.parent)
     with _told("move file", path):
-        os.replace(path, target)
+        try:
+            if isinstance(path, RemotePath) and isinstance(target, RemotePath):
+                path.move_to(target)
+            else:
+                durable.make_directories(target.parent)
+                os.replace(path, target)
+        except FileNotFoundError as error:
+            missing = error
+        else:
+            return
+    raise missing
 
 
 @contextlib.contextmanager
 def _told(action: str, path: Path) -> Iterator[None]:
-    """Errors of the system are those of this package, but for a file that is not there."""
+    """Errors of the system are those of this package."""
     try:
         yield
-    except FileNotFoundError:
+    except errors.MqstoreError:
         raise
     except OSError as error:
         raise errors.from_os_error(error, action, path) from error

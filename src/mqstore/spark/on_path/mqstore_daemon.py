@@ -6,6 +6,7 @@ Spark begins it as ``python -m mqstore_daemon pyspark.worker`` (``spark.python.d
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from types import ModuleType
 
@@ -19,6 +20,8 @@ def leave_in_silence(daemon: ModuleType) -> None:
     work = daemon.worker
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # as pyspark's does later: those of the daemon end it
         try:
             is_used = sock.recv(1, socket.MSG_PEEK)  # waits for the next task, and leaves it where it is
         except OSError:
