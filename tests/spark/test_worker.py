@@ -10,9 +10,10 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,20 @@ DAEMONS = {
 }
 
 
+@pytest.fixture
+def short_path() -> Iterator[str]:
+    """A directory for Unix sockets, whose names have 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="mq-") as directory:
+        yield directory
+
+
 @pytest.mark.parametrize("kind", DAEMONS)
-def test_workers_of_the_daemon_go_in_silence(kind: str, tmp_path: Path) -> None:
+def test_workers_of_the_daemon_go_in_silence(kind: str, short_path: str) -> None:
     """Also those that never run anything of this package. Those of Spark's own daemon say that they cannot."""
     variables = os.environ | {
         "PYTHONPATH": str(Path(mqstore_daemon.__file__).parent),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": short_path,
         "SPARK_REUSE_WORKER": "1",
     }
     with subprocess.Popen(
