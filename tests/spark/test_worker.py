@@ -56,7 +56,7 @@ import sys
 from pyspark import daemon
 from mqstore.spark import worker
 sys.modules["__main__"] = daemon
-worker._leave_in_silence(daemon)
+worker.mqstore_daemon.leave_in_silence(daemon)
 daemon.manager()
 """
 DAEMONS = {

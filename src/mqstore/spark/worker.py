@@ -6,7 +6,6 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from mqstore.spark.on_path import mqstore_daemon
@@ -41,7 +40,7 @@ def settle() -> None:
         return
     _settle(len(sys.modules))
     if spec.name == _DAEMON:
-        _leave_in_silence(main)
+        mqstore_daemon.leave_in_silence(main)  # in sessions on one machine all workers do from the start
 
 
 @functools.cache
@@ -49,9 +48,3 @@ def _settle(modules: int) -> None:
     """Once for each number of modules that are loaded: what new ones bring is to be taken out as well."""
     gc.collect()
     gc.freeze()
-
-
-@functools.cache
-def _leave_in_silence(daemon: ModuleType) -> None:
-    """Once: in sessions on one machine all workers do from the start."""
-    mqstore_daemon.leave_in_silence(daemon)

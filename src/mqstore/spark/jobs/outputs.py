@@ -81,18 +81,16 @@ def check_can_create(path: Path) -> None:
 
 def move(path: Path, target: Path) -> None:
     """Give a finished file its final name. Raises FileNotFoundError, StoreIOError."""
-    with _told("move file", path):
-        try:
-            if isinstance(path, RemotePath) and isinstance(target, RemotePath):
-                path.move_to(target)
-            else:
-                durable.make_directories(target.parent)
-                os.replace(path, target)
-        except FileNotFoundError as error:
-            missing = error
+    try:
+        if isinstance(path, RemotePath) and isinstance(target, RemotePath):
+            path.move_to(target)
         else:
-            return
-    raise missing
+            durable.make_directories(target.parent)
+            os.replace(path, target)
+    except (FileNotFoundError, errors.MqstoreError):
+        raise
+    except OSError as error:
+        raise errors.from_os_error(error, "move file", path) from error
 
 
 @contextlib.contextmanager

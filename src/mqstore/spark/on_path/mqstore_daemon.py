@@ -5,17 +5,20 @@ Spark begins it as ``python -m mqstore_daemon pyspark.worker`` (``spark.python.d
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
 from types import ModuleType
 
 
+@functools.cache
 def leave_in_silence(daemon: ModuleType) -> None:
     """Have the workers of ``daemon``, which is ``pyspark.daemon`` under whatever name, go when they are told to.
 
     Spark tells a worker to go by closing its socket: after a minute without work, or when it stops. pyspark's worker
-    takes that for a task that it cannot read, and where the socket is a Unix socket prints that it cannot say so.
+    takes that for a task that it cannot read, and where the socket is a Unix socket prints that it cannot say so. It is
+    done once, however often it is asked for.
     """
     work = daemon.worker
 
